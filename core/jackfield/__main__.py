@@ -1,0 +1,5 @@
+import sys
+
+from jackfield.entrypoints.cli import main
+
+sys.exit(main())

@@ -1,0 +1,186 @@
+"""Kind `attention`: attention over the paged KV cache, grouped-query family."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs.common import PluginContext
+from jackfield.hookspecs.kv import KVGroup, KVLayout, KVTensors
+from jackfield.hookspecs.markers import hookspec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionLayer:
+    """One attention layer as a backend sees it (this rank's share of the heads).
+
+    id         0-based; key into the group's tensors
+    group      name of its KV group
+    scale      factor on q·k before the softmax
+    window     a token sees itself and the `window - 1` tokens before it; None: all before it
+    soft_cap   scores become soft_cap * tanh(scores / soft_cap); None: off
+    kv_source  id of the layer whose KV it reads; its own unless layers share KV
+    """
+
+    id: int
+    group: str
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    v_head_size: int
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+    causal: bool = True
+    kv_source: int | None = None
+
+
+class AttentionMode(enum.Enum):
+    """EXTEND: rows of any length over a cached prefix; DECODE: one new token a row; MIXED: both in one batch."""
+
+    EXTEND = "extend"
+    DECODE = "decode"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostLengths:
+    """The lengths on the host, for planning without a device synchronisation.
+
+    q_lens    new tokens of each row, int32 [n]
+    kv_lens   tokens to attend to, new ones included, int32 [n]
+    exact     False while results are in flight: then kv_lens are upper bounds
+    """
+
+    q_lens: NDArray[np.int32]
+    kv_lens: NDArray[np.int32]
+    exact: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBatch:
+    """One forward's rows, the same for every layer. Tensors are int32 unless said otherwise.
+
+    rows        [n] row of each request in the tables
+    q_starts    [n + 1] where each row's new tokens start in the token dimension
+    kv_lens     [n] tokens to attend to, the new ones included
+    out_slots   group name -> int64 [total new]: the slot into which each new token's KV goes
+    max_q, max_kv   upper bounds of the lengths
+    mask, shared_prefix   reserved for tree verification and grouped prefixes; None
+    """
+
+    mode: AttentionMode
+    rows: torch.Tensor
+    q_starts: torch.Tensor
+    kv_lens: torch.Tensor
+    out_slots: Mapping[str, torch.Tensor]
+    host: HostLengths
+    max_q: int
+    max_kv: int
+    mask: Any = None
+    shared_prefix: Any = None
+
+
+class AttentionPlan:
+    """What `plan` made for one batch. A backend subclasses it; several may be alive at once."""
+
+    __slots__ = ()
+
+
+class AttentionBackend(ABC):
+    """A mode, layout or feature that the manifest does not declare is never sent; a declared one is never refused."""
+
+    @abstractmethod
+    def bind(self, kv: Mapping[str, KVTensors]) -> None:
+        """Group name -> its tensors, which the core owns. Called before the first plan, and again if they move."""
+
+    @abstractmethod
+    def plan(self, batch: AttentionBatch) -> AttentionPlan:
+        """Whatever depends on the batch alone. May enqueue device work, never waits for it."""
+
+    @abstractmethod
+    def attend(
+        self,
+        plan: AttentionPlan,
+        layer: AttentionLayer,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        out: torch.Tensor,
+    ) -> None:
+        """Write k, v at the batch's out_slots (None: they are already written), then fill every real row of `out`.
+
+        q [total new, num_heads, head_size]; k [total new, num_kv_heads, head_size];
+        v [total new, num_kv_heads, v_head_size]; out [total new, num_heads, v_head_size], contents undefined before.
+        """
+
+    def refresh(self, plan: AttentionPlan, batch: AttentionBatch) -> None:
+        """Feature "graph": bring a captured plan up to date outside the graph, at the same addresses."""
+        raise NotImplementedError("this backend does not declare the feature 'graph'")
+
+    def in_graph(self, plan: AttentionPlan) -> None:
+        """Feature "graph": device work that is recorded into the graph before the first layer."""
+        raise NotImplementedError("this backend does not declare the feature 'graph'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionLimits:
+    """max_rows: most rows of a batch; max_tokens: most new tokens of a batch; max_context: longest kv_len."""
+
+    max_rows: int
+    max_tokens: int
+    max_context: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionContext(PluginContext):
+    """What a backend is made for.
+
+    phases   which of "prefill", "decode" it serves in this run
+    tables   group name -> int32 tensor [rows, max_context]: slot of each token of each row (row 0 is the dummy row)
+    device, dtype   torch names, such as "cpu", "float32"
+    """
+
+    phases: tuple[str, ...]
+    layers: tuple[AttentionLayer, ...]
+    groups: tuple[KVGroup, ...]
+    layouts: Mapping[str, KVLayout]
+    page_size: int
+    tables: Mapping[str, torch.Tensor]
+    limits: AttentionLimits
+    device: str
+    dtype: str
+    scratch: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def workspace(self, nbytes: int) -> torch.Tensor:
+        """Scratch memory of at least `nbytes`, uint8, shared by the layers of one forward and by both phases."""
+        import torch
+
+        held = self.scratch.get("workspace")
+        if held is None or held.numel() < nbytes:
+            held = self.scratch["workspace"] = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        return held
+
+
+class AttentionSpecs:
+    @hookspec
+    def jackfield_attention_backend(self, context: AttentionContext) -> AttentionBackend:  # type: ignore[empty-body]
+        """Make the backend.
+
+        Process: scheduler (the worker's side). When: once at start for each phase's plugin; one object serves both
+        phases when one plugin is chosen for both. Cost: any. Example:
+
+            @hookimpl
+            def jackfield_attention_backend(context):
+                from my_package.backend import MyBackend  # heavy imports belong inside
+                return MyBackend(context)
+        """

@@ -1,0 +1,158 @@
+"""Kind `cache`: the prefix cache. It moves slot numbers and never touches the allocator or device memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs.common import Amounts, Freed, PluginContext
+from jackfield.hookspecs.markers import hookspec
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheKey:
+    """What identifies KV: two keys share KV exactly as far as all three parts agree.
+
+    namespace   weight version, adapter generation and salt, encoded by the core; opaque here
+    tokens      int32 [n]; must not be changed by anyone after it was handed over
+    marks       (position, media digest) of non-text inputs
+    """
+
+    namespace: bytes
+    tokens: NDArray[np.int32]
+    marks: tuple[tuple[int, bytes], ...] = ()
+
+
+class Lease:
+    """A request's hold on its matched prefix: while it lives, none of these slots is evicted.
+
+    length     tokens held, whole pages; grows when a `commit` adds to it
+    slots      int32 [length]; slots[i] holds the KV of token i
+    loadable   further tokens that a slower tier could load
+
+    Subclass it to keep a receipt (the node, say); the receipt is private to the cache, so that splits do not matter.
+    """
+
+    __slots__ = ("length", "loadable", "slots")
+
+    def __init__(self, length: int, slots: NDArray[np.int32], loadable: int = 0) -> None:
+        self.length = length
+        self.slots = slots
+        self.loadable = loadable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """The answer of `commit`.
+
+    length   leading tokens that the cache owns for this key from now on and that the lease protects; whole pages.
+             The caller keeps owning its slots from `length` on.
+    slots    int32 [length]: what the request's row must now hold there. The caller rewrites the row *before* it frees.
+    free     slots of the caller that turned out to be duplicates; now the caller's to give to the allocator
+    """
+
+    length: int
+    slots: NDArray[np.int32]
+    free: Freed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSizes:
+    """Token slots in the cache, whole pages: evictable (no lease), protected (leased), pending (a copy is under way)."""
+
+    evictable: int
+    protected: int
+    pending: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheEvent:
+    """For routers. action: "stored", "removed" or "cleared"; tokens: whole prefix of the block; length: the block's."""
+
+    action: str
+    namespace: bytes = b""
+    tokens: tuple[int, ...] = ()
+    length: int = 0
+
+
+class PrefixCache(ABC):
+    """Called from one thread. Every method that changes state either succeeds whole or raises before it changed anything;
+    an exception half-way stops the replica (`FaultScope.STOP`)."""
+
+    @abstractmethod
+    def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
+        """Cached length of each key, whole pages, int32 [len(keys)]. Pure: no recency, no split, no I/O."""
+
+    @abstractmethod
+    def acquire(self, key: CacheKey, limit: int) -> Lease:
+        """Match and lock in one act: the longest cached prefix of whole pages, at most `limit` tokens (any int >= 0)."""
+
+    @abstractmethod
+    def commit(self, lease: Lease, key: CacheKey, slots: NDArray[np.int32], *, final: bool) -> Committed:
+        """Offer KV that is fully written: `slots` int32 [len(key.tokens)], slots[i] holding token i.
+
+        Called after a chunk (final=False) and at the request's end (final=True: no further commit follows). The first
+        `lease.length` slots are the lease's own. The lease grows to `Committed.length`; it still has to be released.
+        """
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """End a lease, exactly once. Raises RuntimeError on the second call."""
+
+    @abstractmethod
+    def evict(self, need: Amounts) -> Freed:
+        """Give back at least `need.slots` if that much is evictable, else all that is. Only what is reusable now."""
+
+    @abstractmethod
+    def sizes(self) -> CacheSizes:
+        """O(1)."""
+
+    @abstractmethod
+    def reset(self) -> Freed:
+        """Forget everything. Raises RuntimeError while leases exist. The slots go back to the caller."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Verify the cache's own invariants; may be slow. Raises AssertionError with what is wrong."""
+
+    def slide(self, lease: Lease, floor: int) -> Freed:
+        """Window groups: tokens below `floor` are no longer read by this lease."""
+        return Freed()
+
+    def poll(self) -> Freed:
+        """Finished write-backs and loads."""
+        return Freed()
+
+    def forest(self, keys: Sequence[CacheKey]) -> object | None:
+        """The tree shape over these keys, for policies that need `forest`; None: not offered."""
+        return None
+
+    def take_events(self) -> list[CacheEvent]:
+        """Events since the last call, in order. Empty unless `CacheContext.events`."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheContext(PluginContext):
+    """page_size: slots a page, >= 1; total_slots: size of the pool; events: whether anybody listens to cache events."""
+
+    page_size: int
+    total_slots: int
+    events: bool = False
+
+
+class PrefixCacheSpecs:
+    @hookspec
+    def jackfield_prefix_cache(self, context: CacheContext) -> PrefixCache:  # type: ignore[empty-body]
+        """Make the prefix cache.
+
+        Process: scheduler. When: once at start, after the pool was sized. Cost: any. Example:
+
+            @hookimpl
+            def jackfield_prefix_cache(context):
+                return RadixCache(page_size=context.page_size)
+        """

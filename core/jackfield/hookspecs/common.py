@@ -1,0 +1,105 @@
+"""What all seams share: the context record, problems, fault scopes and the amounts of KV memory."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginContext:
+    """What every provider hook is handed.
+
+    kind, name     the plugin's own row in its manifest
+    instance       the name under which this use of the plugin runs; equal to `name` unless the operator gave another
+    options        the validated options model that the manifest names, or None if it names none
+    """
+
+    kind: str
+    name: str
+    instance: str
+    options: BaseModel | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One reason why a plugin cannot serve, in words that an operator can act on."""
+
+    text: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.hint})" if self.hint else self.text
+
+
+class FaultScope(enum.Enum):
+    """How far a plugin's exception reaches.
+
+    REQUEST   ends that request with an error
+    BATCH     ends the requests of the batch; nothing was launched yet
+    DEGRADE   the step goes on with the default decision; shown in /health; a stop at the limit
+    STOP      the replica cannot go on: state or device may be half changed
+    COUNT     an observer's or a sink's: counted, logged once per kind of error, quarantined at the limit
+    """
+
+    REQUEST = "request"
+    BATCH = "batch"
+    DEGRADE = "degrade"
+    STOP = "stop"
+    COUNT = "count"
+
+
+class RequestFault(Exception):
+    """Raised by a plugin to end one request. `message` reaches the client; keep it free of internals."""
+
+    def __init__(self, message: str, *, status_code: int = 500) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status_code = status_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What one run asks of a plugin; a manifest's lists and its probe are checked against it.
+
+    Any field may be None or empty when the question does not arise (a policy has no dtype).
+    """
+
+    device: str
+    dtype: str | None = None
+    architecture: str | None = None
+    head_sizes: tuple[int, ...] = ()
+    page_size: int = 1
+    layout: str | None = None
+    features: frozenset[str] = frozenset()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+NO_SLOTS: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+NO_SLOTS.flags.writeable = False
+
+
+def no_slots() -> NDArray[np.int32]:
+    """The shared empty array, as a dataclass default."""
+    return NO_SLOTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """KV memory that is wanted, in token slots; always whole pages."""
+
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freed:
+    """Slots that now belong to the caller, who gives them to the allocator. Whole pages. int32 [n]."""
+
+    slots: NDArray[np.int32] = field(default_factory=no_slots)

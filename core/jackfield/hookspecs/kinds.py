@@ -1,0 +1,150 @@
+"""The table of kinds: every seam of the runtime that plugins fill. Nothing else repeats this list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ENTRY_POINT_PREFIX = "jackfield."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One seam.
+
+    name        as in manifests, `[options."<kind>.<instance>"]` and entry-point groups (`jackfield.<name>`)
+    group       the folder under `plugins/` in which distributions of this kind live
+    contract    (major, minor) of the contract that this core speaks; 0.x is provisional
+    hook        the one hook that a plugin of this kind implements; for `observer`, any of the lifecycle hooks
+    exclusive   exactly one plugin serves (True), or any number (False)
+    field       the ServerArgs field that names the plugin; its flag is the same word with dashes
+    processes   the process roles that load such a plugin unless its manifest says otherwise
+    """
+
+    name: str
+    group: str
+    contract: tuple[int, int]
+    hook: str | None
+    exclusive: bool
+    field: str
+    processes: tuple[str, ...]
+    summary: str
+
+    @property
+    def entry_point_group(self) -> str:
+        return ENTRY_POINT_PREFIX + self.name
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def contract_version(self) -> str:
+        return f"{self.contract[0]}.{self.contract[1]}"
+
+
+_ALL = (
+    Kind(
+        name="attention",
+        group="attention",
+        contract=(0, 1),
+        hook="jackfield_attention_backend",
+        exclusive=True,
+        field="attention_backend",
+        processes=("scheduler",),
+        summary="Computes attention over the paged KV cache; prefill and decode may be served by two plugins.",
+    ),
+    Kind(
+        name="cache",
+        group="cache",
+        contract=(0, 1),
+        hook="jackfield_prefix_cache",
+        exclusive=True,
+        field="cache_policy",
+        processes=("scheduler",),
+        summary="Remembers the KV slots of finished prefixes so that later requests reuse them.",
+    ),
+    Kind(
+        name="schedule_policy",
+        group="scheduler",
+        contract=(0, 1),
+        hook="jackfield_schedule_policy",
+        exclusive=True,
+        field="schedule_policy",
+        processes=("scheduler",),
+        summary="Decides who runs next, with how many tokens, and whom to retract.",
+    ),
+    Kind(
+        name="event_loop",
+        group="scheduler",
+        contract=(0, 1),
+        hook="jackfield_event_loop",
+        exclusive=True,
+        field="event_loop",
+        processes=("scheduler",),
+        summary="Drives the scheduler's phases: how many steps are in flight, and in which order they end.",
+    ),
+    Kind(
+        name="model",
+        group="models",
+        contract=(0, 1),
+        hook="jackfield_models",
+        exclusive=True,
+        field="model_impl",
+        processes=("scheduler",),
+        summary="Maps Hugging Face architecture names to model code.",
+    ),
+    Kind(
+        name="loader",
+        group="models",
+        contract=(0, 1),
+        hook="jackfield_model_source",
+        exclusive=True,
+        field="load_format",
+        processes=("main", "scheduler", "detokenizer"),
+        summary="Reads a checkpoint format: config, tokenizer files and weights.",
+    ),
+    Kind(
+        name="worker",
+        group="worker",
+        contract=(0, 1),
+        hook="jackfield_model_worker",
+        exclusive=True,
+        field="worker",
+        processes=("scheduler",),
+        summary="Runs a batch: on a real model, or on a cost model.",
+    ),
+    Kind(
+        name="ops",
+        group="ops",
+        contract=(0, 1),
+        hook="jackfield_ops",
+        exclusive=True,
+        field="ops",
+        processes=("scheduler",),
+        summary="Fused operators: norm, linear, the blocks round attention, sampling.",
+    ),
+    Kind(
+        name="metrics",
+        group="observability",
+        contract=(0, 1),
+        hook="jackfield_metrics_sink",
+        exclusive=False,
+        field="metrics",
+        processes=("main",),
+        summary="Receives metric samples.",
+    ),
+    Kind(
+        name="observer",
+        group="observability",
+        contract=(0, 1),
+        hook=None,
+        exclusive=False,
+        field="observer",
+        processes=("main", "scheduler", "detokenizer"),
+        summary="Watches the lifecycle hooks; answers nothing.",
+    ),
+)
+
+KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})

@@ -1,0 +1,250 @@
+"""Kind `model`: model code, written against a `Builder` that brings parallelism, operators and packed weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jackfield.hookspecs.attention import AttentionLayer
+from jackfield.hookspecs.kv import KVGroup
+from jackfield.hookspecs.loader import Shard, Weight
+from jackfield.hookspecs.markers import hookspec
+
+if TYPE_CHECKING:
+    import torch
+
+    from jackfield.hookspecs.ops import Ops, PostAttention, PreAttention
+
+
+class UnsupportedModel(Exception):
+    """The configuration asks for something that this model code does not do. The text names the config entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """What the rest of the runtime must know of a model before any weight is read (one rank's share).
+
+    dtype             the checkpoint's dtype, used by `--dtype auto`
+    max_context       longest sequence that the positions allow
+    layers, groups    attention layers and the KV groups that they form
+    features          what it asks of attention: "window", "soft_cap", ...
+    weight_bytes      estimate of the weights at two bytes an element
+    """
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    max_context: int
+    dtype: str
+    layers: tuple[AttentionLayer, ...]
+    groups: tuple[KVGroup, ...]
+    features: frozenset[str] = frozenset()
+    weight_bytes: int = 0
+
+    @property
+    def head_sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({layer.head_size for layer in self.layers}))
+
+    def kv_elements_per_token(self) -> int:
+        """Elements of K and V that one token takes over all layers."""
+        return sum(len(g.layers) * g.num_kv_heads * (g.head_size + g.v_head_size) for g in self.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelEntry:
+    """Where an architecture's code is, as "package.module:name", resolved only when chosen.
+
+    shape   a function `describe(config: dict, shard: Shard) -> ModelShape` whose module imports no torch
+    model   a subclass of `Model`
+    """
+
+    shape: str
+    model: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadReport:
+    """All that was wrong with a checkpoint, in one go. mis_shaped: name -> (expected, found)."""
+
+    loaded: int
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mis_shaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = ()  # type: ignore[assignment]
+
+    @property
+    def ok(self) -> bool:
+        return not (self.missing or self.unexpected or self.mis_shaped)
+
+
+class ForwardContext(Protocol):
+    """One forward, as model code sees it.
+
+    positions   int64 [total new]
+    ops         the operator provider
+    """
+
+    @property
+    def positions(self) -> torch.Tensor: ...
+
+    @property
+    def ops(self) -> Ops: ...
+
+    def attend(
+        self, layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Attention of one layer through the chosen backend.
+
+        q [total new, num_heads, head_size], k/v [total new, num_kv_heads, head_size] or None when an operator wrote
+        them already. Returns [total new, num_heads * v_head_size].
+        """
+        ...
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """Sum over the tensor-parallel ranks; x itself with one rank."""
+        ...
+
+
+class Builder(Protocol):
+    """Makes the parts of a model. Each part knows the checkpoint names of its weights, cuts out this rank's share and
+    keeps packed weights packed where the operators can use them so.
+
+    shape, shard   as given by `describe`
+    """
+
+    @property
+    def shape(self) -> ModelShape: ...
+
+    @property
+    def shard(self) -> Shard: ...
+
+    def embedding(self, name: str, vocab_size: int, hidden_size: int) -> Embedding:
+        """Token embedding; `name` is the checkpoint's tensor, for example "model.embed_tokens.weight"."""
+        ...
+
+    def head(self, name: str, vocab_size: int, hidden_size: int, *, tied_to: Embedding | None = None) -> Head:
+        """Vocabulary projection. With `tied_to`, a tensor under `name` is accepted and must not contradict it."""
+        ...
+
+    def norm(self, name: str, size: int, *, eps: float, offset: float = 0.0) -> Norm:
+        """RMS norm with weight `offset + tensor`."""
+        ...
+
+    def rotary(self, config: Mapping[str, Any], *, head_size: int) -> Rotary:
+        """Rotary table from a config's rope entries, old layout or new. Raises UnsupportedModel."""
+        ...
+
+    def pre_attention(
+        self,
+        *,
+        norm: Norm,
+        q: str,
+        k: str,
+        v: str,
+        layer: AttentionLayer,
+        rotary: Rotary | None,
+        bias: bool = False,
+        q_norm: Norm | None = None,
+        k_norm: Norm | None = None,
+    ) -> PreAttention:
+        """Norm, projections (column-parallel by heads) and rotary. q, k, v: name prefixes, ".weight" is added."""
+        ...
+
+    def post_attention(
+        self,
+        *,
+        o: str,
+        norm: Norm,
+        gate: str,
+        up: str,
+        down: str,
+        activation: str,
+        hidden_size: int,
+        intermediate_size: int,
+        layer: AttentionLayer,
+        attention_bias: bool = False,
+        mlp_bias: bool = False,
+    ) -> PostAttention:
+        """Output projection (row-parallel), norm and gated MLP. o, gate, up, down: name prefixes."""
+        ...
+
+    def ignore(self, pattern: str) -> None:
+        """A regular expression of checkpoint names that are known and not needed (stored rotary tables, say)."""
+        ...
+
+    def load(self, weights: Iterator[Weight]) -> LoadReport:
+        """Route every weight to the part that asked for it, and report all that does not fit."""
+        ...
+
+
+class Embedding(Protocol):
+    def __call__(self, ids: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """int64 [n] -> [n, hidden]."""
+        ...
+
+
+class Head(Protocol):
+    def __call__(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """[n, hidden] -> float32 [n, vocab]."""
+        ...
+
+
+class Norm(Protocol):
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor: ...
+
+
+class Rotary(Protocol):
+    def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos, sin, float32 [n, head_size / 2] each."""
+        ...
+
+
+class Model(ABC):
+    """One rank's share of a model. Made on the run's device and dtype; weights come through `load`."""
+
+    @abstractmethod
+    def __init__(self, config: Mapping[str, Any], build: Builder) -> None: ...
+
+    @abstractmethod
+    def forward(self, ids: torch.Tensor, ctx: ForwardContext, embeds: torch.Tensor | None = None) -> torch.Tensor:
+        """ids int64 [total new] -> final hidden states [total new, hidden], normed. `embeds` replaces the embedding."""
+
+    @abstractmethod
+    def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """[n, hidden] -> float32 [n, vocab]."""
+
+    @abstractmethod
+    def load(self, weights: Iterator[Weight]) -> LoadReport:
+        """Usually `return self.build.load(weights)`."""
+
+
+class ModelSpecs:
+    @hookspec
+    def jackfield_models(self) -> Mapping[str, ModelEntry]:  # type: ignore[empty-body]
+        """Hugging Face architecture name -> where its code is.
+
+        Process: scheduler, and any that asks for a model's shape. When: once at start. Cost: none, nothing is imported.
+        The manifest lists the same names under `architectures`. Example:
+
+            @hookimpl
+            def jackfield_models():
+                return {"LlamaForCausalLM": ModelEntry(shape="pkg.shape:describe", model="pkg.model:Llama")}
+        """
+
+
+__all__: Sequence[str] = (
+    "Builder",
+    "Embedding",
+    "ForwardContext",
+    "Head",
+    "LoadReport",
+    "Model",
+    "ModelEntry",
+    "ModelShape",
+    "ModelSpecs",
+    "Norm",
+    "Rotary",
+    "UnsupportedModel",
+)

@@ -1,0 +1,142 @@
+"""Kind `observer`: the lifecycle hooks. They watch; they cannot change anything. At most one call a step each, with frozen
+records that are built only when somebody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs.cache import CacheEvent
+from jackfield.hookspecs.common import PluginContext
+from jackfield.hookspecs.markers import hookspec
+from jackfield.hookspecs.schedule_policy import StepRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessInfo:
+    """role: "main" | "scheduler" | "detokenizer" | "inline"; stack_hash: SHA-256, hex."""
+
+    role: str
+    pid: int
+    stack_hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestReceived:
+    """A request that passed validation. prompt is None unless the observer was granted prompt text."""
+
+    rid: str
+    received_at: float
+    prompt_tokens: int
+    max_new_tokens: int
+    stream: bool
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestFinished:
+    """A request that ended. Times in seconds; finish_type: "stop" | "length" | "abort" | "error"."""
+
+    rid: str
+    finish_type: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    e2e_latency: float
+    stage_times: dict[str, float] = field(default_factory=dict)
+    text: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchScheduled:
+    """A batch about to be launched. uids, new_tokens, computed: one entry a request [n]."""
+
+    step: int
+    at: float
+    uids: NDArray[np.int64]
+    new_tokens: NDArray[np.int32]
+    computed: NDArray[np.int32]
+    waiting: int
+    running: int
+    free_slots: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObserverContext(PluginContext):
+    """process: where this object lives; prompt_text: whether the operator granted prompt text."""
+
+    process: ProcessInfo
+    prompt_text: bool = False
+
+
+class ObserverSpecs:
+    """An observer implements any of these at module level. Exceptions are counted and logged once per kind of error; at
+    `--plugin-fault-limit` the observer is quarantined, the others go on."""
+
+    @hookspec
+    def jackfield_process_started(self, context: ObserverContext) -> None:
+        """Process: each. When: once, after loading and before the first request. Cost: any.
+
+        Open files and keep state here. Example:
+
+            @hookimpl
+            def jackfield_process_started(context):
+                log.info("serving with stack %s", context.process.stack_hash)
+        """
+
+    @hookspec
+    def jackfield_process_stopping(self, process: ProcessInfo) -> None:
+        """Process: each. When: once, at an orderly end. Cost: bounded; flush and close.
+
+        Example: `file.close()`
+        """
+
+    @hookspec
+    def jackfield_requests_received(self, requests: Sequence[RequestReceived]) -> None:
+        """Process: main. When: after validation and tokenization. How often: once a call of the API, with all its
+        requests. Cost: on the request's path, keep it under 50 µs.
+
+        Example: `counter.update(r.prompt_tokens for r in requests)`
+        """
+
+    @hookspec
+    def jackfield_requests_finished(self, requests: Sequence[RequestFinished]) -> None:
+        """Process: main. When: when the answer is complete, all stage times known. How often: at most once a message from
+        the detokenizer. Cost: on the path of other requests' tokens, keep it under 50 µs.
+
+        Example: `rows.extend(asdict(r) for r in requests)`
+        """
+
+    @hookspec
+    def jackfield_batch_scheduled(self, batch: BatchScheduled) -> None:
+        """Process: scheduler. When: before launch. How often: once a step. Cost: adds to every step.
+
+        Example: `histogram.observe(len(batch.uids))`
+        """
+
+    @hookspec
+    def jackfield_batch_committed(self, record: StepRecord) -> None:
+        """Process: scheduler. When: after the results were applied. How often: once a step. Cost: adds to every step.
+
+        Example: `steps.append((record.step, record.ended - record.started))`
+        """
+
+    @hookspec
+    def jackfield_requests_retracted(self, uids: Sequence[int]) -> None:
+        """Process: scheduler. When: after running requests gave their memory back. How often: at most once a step.
+
+        Example: `retractions.inc(len(uids))`
+        """
+
+    @hookspec
+    def jackfield_cache_events(self, events: Sequence[CacheEvent]) -> None:
+        """Process: scheduler. When: after a step in which the prefix cache changed. How often: at most once a step.
+
+        Example: `router.publish(events)`
+        """
+
+
+LIFECYCLE_HOOKS: tuple[str, ...] = tuple(name for name in vars(ObserverSpecs) if name.startswith("jackfield_"))

@@ -1,0 +1,153 @@
+"""Kind `ops`: operators. A decoder layer is `pre_attention -> attend -> post_attention`, so that a provider can fuse on
+both sides and any attention plugin fits between."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jackfield.hookspecs.common import PluginContext
+from jackfield.hookspecs.markers import hookspec
+
+if TYPE_CHECKING:
+    import torch
+
+    from jackfield.hookspecs.attention import AttentionLayer
+    from jackfield.hookspecs.model import ForwardContext, Norm, Rotary
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseWeight:
+    """A linear layer's weight on the device, before a provider packs it.
+
+    encoding   "plain": data [out, in] in the run's dtype; a packed encoding: data uint8 [out, bytes a row]
+    """
+
+    encoding: str
+    out_features: int
+    in_features: int
+    data: torch.Tensor
+
+
+@dataclass(kw_only=True)
+class PreAttention:
+    """Weights of what stands before attention. `qkv` is one packed linear with rows q, k, v one under the other."""
+
+    layer: AttentionLayer
+    norm: Norm
+    qkv: Any
+    qkv_bias: torch.Tensor | None
+    rotary: Rotary | None
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+
+@dataclass(kw_only=True)
+class PostAttention:
+    """Weights of what stands after attention. `gate_up` is one packed linear with rows gate, up."""
+
+    layer: AttentionLayer
+    o: Any
+    o_bias: torch.Tensor | None
+    norm: Norm
+    gate_up: Any
+    gate_up_bias: torch.Tensor | None
+    down: Any
+    down_bias: torch.Tensor | None
+    activation: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingRows:
+    """Sampling parameters of the rows that are sampled, one entry a row; tensors on the logits' device.
+
+    temperature   float32 [n]; 0 means greedy
+    top_k         int32 [n]; vocabulary size means off
+    top_p, min_p  float32 [n]; 1 and 0 mean off
+    uniform       float64 [n] in [0, 1): each row's own random number, made from its seed and position, so that a
+                  row's draw does not depend on its neighbours
+    greedy        True if every row is greedy
+    """
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+    uniform: torch.Tensor
+    greedy: bool
+
+
+class Ops(ABC):
+    """Operators. Inputs and outputs are in the run's dtype unless said otherwise."""
+
+    @abstractmethod
+    def pack(self, weight: DenseWeight) -> Any:
+        """Bring a weight into the form that this provider's `linear` wants. Called once a linear layer, after loading."""
+
+    @abstractmethod
+    def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """[n, in] -> [n, out]; `weight` came from `pack`."""
+
+    @abstractmethod
+    def norm(
+        self, x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """RMS norm of x + residual over the last dimension, computed in float32.
+
+        Returns (normed, x + residual); without a residual the second is x.
+        """
+
+    @abstractmethod
+    def embedding(self, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """int64 [n], [vocab, hidden] -> [n, hidden]."""
+
+    @abstractmethod
+    def pre_attention(
+        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        """Norm (adding the residual), projections, rotary.
+
+        Returns q [n, heads, head_size], k and v [n, kv_heads, head_size] (None if this provider wrote them into the KV
+        cache, which it may do only in a layout that its manifest lists), and the new residual [n, hidden].
+        """
+
+    @abstractmethod
+    def post_attention(
+        self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output projection, norm (adding the residual), gated MLP. attended [n, heads * v_head_size].
+
+        Returns (x, residual): the layer's output before the residual is added, and the residual.
+        """
+
+    @abstractmethod
+    def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+        """float32 [n, vocab] -> int64 [n].
+
+        Order as in SGLang: greedy rows take the arg max; else / temperature, softmax, top-k, top-p over the sorted
+        probabilities that are not renormalised, min-p relative to the largest, draw by inverse CDF at `uniform`.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpsContext(PluginContext):
+    """device, dtype: torch names; layout: the KV layout of the run; kv: group name -> KVTensors once allocated."""
+
+    device: str
+    dtype: str
+    layout: str
+
+
+class OpsSpecs:
+    @hookspec
+    def jackfield_ops(self, context: OpsContext) -> Ops:  # type: ignore[empty-body]
+        """Make the operator provider.
+
+        Process: scheduler (the worker's side). When: once at start, before the model is built. Cost: any. Example:
+
+            @hookimpl
+            def jackfield_ops(context):
+                from my_package.ops import MyOps
+                return MyOps(context)
+        """

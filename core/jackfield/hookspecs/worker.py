@@ -1,0 +1,262 @@
+"""Kind `worker`: runs batches. Only plain data crosses, so a worker may be another process, a device or a cost model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs.common import PluginContext, no_slots
+from jackfield.hookspecs.markers import hookspec
+
+if TYPE_CHECKING:
+    from jackfield.hookspecs.attention import AttentionBackend, AttentionContext
+    from jackfield.hookspecs.kv import KVLayout
+    from jackfield.hookspecs.loader import ModelSource, Shard
+    from jackfield.hookspecs.model import ModelEntry, ModelShape
+    from jackfield.hookspecs.ops import Ops, OpsContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOpen:
+    """Sent once when a request gets its row.
+
+    row           in the request-to-token table; > 0, row 0 is the dummy row
+    uid           the request's number, never reused
+    history       int32: all tokens known when the row opens (prompt, and outputs after a retraction)
+    temperature   0 means greedy
+    top_k         0 means off
+    seed          64-bit; a draw at position p depends on (seed, p) alone
+    adapter       code of the adapter; 0 the base model
+    """
+
+    row: int
+    uid: int
+    history: NDArray[np.int32]
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    adapter: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWrites:
+    """Changes of the request-to-token table, applied before the forward: run i writes `lengths[i]` slots into
+    `rows[i]` from position `starts[i]`; `slots` holds the runs one behind the other. int32."""
+
+    rows: NDArray[np.int32] = field(default_factory=no_slots)
+    starts: NDArray[np.int32] = field(default_factory=no_slots)
+    lengths: NDArray[np.int32] = field(default_factory=no_slots)
+    slots: NDArray[np.int32] = field(default_factory=no_slots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelWorkerBatch:
+    """One step, as plain data. Applied in launch order: closed, opened, writes, forward.
+
+    step         number of the step
+    opened       rows that begin; closed: rows that ended since the last batch
+    writes       changes of the request-to-token table
+    rows         int32 [n] the batch's rows, distinct
+    new_tokens   int32 [n] tokens each row advances, >= 1
+    computed     int32 [n] tokens of the row whose KV is there before this step; an upper bound unless `exact`
+    token_ids    int32 [sum(new_tokens)] >= 0, known to the host; where `relay`, the row's last one is a placeholder 0
+    relay        bool [n]: the row's last new token is the newest token that this worker sampled for the row
+    sample       bool [n]: False for a middle chunk
+    wait_for     tickets of copies that must have ended before the forward
+    """
+
+    step: int
+    rows: NDArray[np.int32]
+    new_tokens: NDArray[np.int32]
+    computed: NDArray[np.int32]
+    token_ids: NDArray[np.int32]
+    relay: NDArray[np.bool_]
+    sample: NDArray[np.bool_]
+    opened: tuple[RowOpen, ...] = ()
+    closed: NDArray[np.int32] = field(default_factory=no_slots)
+    writes: RowWrites = field(default_factory=RowWrites)
+    exact: bool = True
+    wait_for: tuple[int, ...] = ()
+    shared_prefix: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerResult:
+    """What came of one batch, in the batch's row order.
+
+    tokens    int32, ragged
+    starts    int32 [n + 1]: row i's tokens are tokens[starts[i]:starts[i+1]] (none for a chunk, one, or several)
+    errors    batch index -> message, for rows that failed alone (NaN logits, say)
+    """
+
+    tokens: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    errors: Mapping[int, str] = field(default_factory=dict)
+    logprobs: Any = None
+    pooled: Any = None
+    hidden: Any = None
+
+
+class PendingResult(Protocol):
+    def ready(self) -> bool:
+        """True when `result` would not block."""
+        ...
+
+    def result(self, timeout: float | None = None) -> WorkerResult:
+        """Waits at most `timeout` seconds (None: for ever). Raises TimeoutError, or the worker's own failure."""
+        ...
+
+
+class Launched:
+    """A launched, not yet sampled step. A worker subclasses it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLimits:
+    """What the scheduler may ask of this worker.
+
+    max_rows        rows of the request-to-token table, the dummy row 0 included
+    max_context     longest sequence, tokens
+    total_slots     KV slots that requests may use; a multiple of page_size. Slots 0 .. page_size-1 are the dummy page and
+                    are not counted: valid slots are page_size .. page_size + total_slots - 1
+    max_tokens      most new tokens in one batch
+    kv_bytes_per_slot   0 if there is no real memory
+    """
+
+    max_rows: int
+    max_context: int
+    total_slots: int
+    page_size: int
+    vocab_size: int
+    max_tokens: int
+    kv_bytes_per_slot: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOp:
+    """A control operation: `name` and its arguments ("reset", "profile", ...)."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerReply:
+    ok: bool
+    message: str = ""
+
+
+class ModelWorker(ABC):
+    """Owns all device state. Called from one thread. Each launch is sampled exactly once, in launch order."""
+
+    limits: WorkerLimits
+
+    @abstractmethod
+    def launch(self, batch: ModelWorkerBatch) -> Launched:
+        """Apply the deltas and start the forward."""
+
+    @abstractmethod
+    def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
+        """Sample the launched step; `masks` are the grammars' token masks, which may come late."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free everything. May be called twice."""
+
+    def control(self, op: WorkerOp) -> WorkerReply:
+        """An operation beside the batches, called only with nothing in flight. Unknown: not ok, and says so."""
+        return WorkerReply(ok=False, message=f"this worker does not know the operation {op.name!r}")
+
+
+class VirtualClock(Protocol):
+    """The scheduler's clock as a simulated worker sees it: it books time, and `wait` moves the clock there."""
+
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+    def advance_to(self, when: float) -> None:
+        """Move on to `when`; never back."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStack:
+    """The plugins that a model-running worker builds on, as makers: each hands the context to the plugin chosen.
+
+    attention    phase ("prefill", "decode") -> (plugin name, maker); one plugin for both appears twice with one maker
+    """
+
+    source: ModelSource
+    config: Mapping[str, Any]
+    shape: ModelShape
+    model: ModelEntry
+    layout: KVLayout
+    attention: Mapping[str, tuple[str, Callable[[AttentionContextFields], AttentionBackend]]]
+    ops: Callable[[OpsContextFields], Ops]
+
+
+AttentionContextFields = Mapping[str, Any]
+"""The fields of `AttentionContext` beyond those of `PluginContext`, which the core adds."""
+
+OpsContextFields = Mapping[str, Any]
+"""The fields of `OpsContext` beyond those of `PluginContext`, which the core adds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerContext(PluginContext):
+    """What a worker is made for. `None` limits mean: choose.
+
+    device, dtype       torch names
+    max_running         most requests at once
+    max_total_tokens    KV slots wanted, or None
+    max_context         longest sequence
+    max_tokens          most new tokens in one batch
+    vocab_size          ids are 0 .. vocab_size - 1
+    eos_ids             the model's end tokens
+    encode              text -> token ids with the model's tokenizer, special tokens of a template not added; None when
+                        the run has no tokenizer
+    clock               set when the run has a virtual clock
+    stack               set when the manifest's `needs` names "attention", "ops", "model" or "loader"
+    """
+
+    shard: Shard
+    device: str
+    dtype: str
+    seed: int
+    page_size: int
+    max_running: int
+    max_total_tokens: int | None
+    max_context: int
+    max_tokens: int
+    vocab_size: int
+    eos_ids: tuple[int, ...] = ()
+    encode: Callable[[str], list[int]] | None = None
+    clock: VirtualClock | None = None
+    stack: WorkerStack | None = None
+
+
+class WorkerSpecs:
+    @hookspec
+    def jackfield_model_worker(self, context: WorkerContext) -> ModelWorker:  # type: ignore[empty-body]
+        """Make the worker; load the model, allocate the KV cache.
+
+        Process: scheduler. When: once at start. Cost: the model's loading time. Example:
+
+            @hookimpl
+            def jackfield_model_worker(context):
+                return SimulatedWorker(context)
+        """
+
+
+if TYPE_CHECKING:
+    _ = (AttentionContext, OpsContext)

@@ -1,0 +1,174 @@
+"""Every message that crosses between the main process, the scheduler and the detokenizer.
+
+Fields are append-only: a field that an older peer does not know is ignored by it. Messages are batches where they are on
+the path of tokens: one message a step, one entry a request.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Base of all messages; the tag is the class name."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request's generation settings, already validated (`managers.sampling_params` makes it from what a client sent).
+
+    max_new_tokens        0 is allowed: prefill only
+    stop                  strings that end the text; never empty ones
+    stop_token_ids        ids that end it, besides the model's own end tokens
+    temperature           0 means greedy
+    top_k                 0 means off
+    seed                  None: the scheduler draws one
+    stream_interval       tokens between two streamed chunks, >= 1
+    """
+
+    max_new_tokens: int = 128
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    no_stop_trim: bool = False
+    stream_interval: int = 1
+
+
+class FinishReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a request ended.
+
+    type         "stop" | "length" | "abort"
+    matched      stop: the id or the string that matched
+    length       length: tokens generated
+    message, status_code, err_type   abort: what to tell the client; status_code None: a plain abort, no error
+    """
+
+    type: str
+    matched: int | str | None = None
+    length: int | None = None
+    message: str | None = None
+    status_code: int | None = None
+    err_type: str | None = None
+
+
+# main -> scheduler
+
+
+class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
+    """rid is the runtime's own id, unique among live requests."""
+
+    rid: str
+    input_ids: list[int]
+    sampling: SamplingParams
+    stream: bool = False
+    priority: int = 0
+    tenant: str | None = None
+    deadline: float | None = None
+    cache_salt: str | None = None
+
+
+class AbortRequest(Message, frozen=True, kw_only=True):
+    """End one request (exact rid), or all. `reason` becomes the request's finish reason."""
+
+    rid: str = ""
+    abort_all: bool = False
+    reason: FinishReason | None = None
+
+
+class StopRequest(Message, frozen=True, kw_only=True):
+    """The detokenizer found a stop string: the request has ended for the client; the scheduler lets go of it."""
+
+    rid: str
+
+
+class FlushCacheRequest(Message, frozen=True, kw_only=True):
+    control_id: int
+
+
+class StateRequest(Message, frozen=True, kw_only=True):
+    """Asks for the scheduler's numbers."""
+
+    control_id: int
+
+
+# scheduler -> main
+
+
+class ControlReply(Message, frozen=True, kw_only=True):
+    """Answer to a control request. `data` holds plain values."""
+
+    control_id: int
+    ok: bool
+    message: str = ""
+    data: dict[str, float | int | str | None] = {}
+
+
+# scheduler -> detokenizer -> main
+
+
+class RequestOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Travels before the first tokens of a request. prompt_tail: the last few prompt ids, context for decoding."""
+
+    rid: str
+    sampling: SamplingParams
+    prompt_tail: list[int] = []
+    stream: bool = False
+
+
+class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request's part of a step.
+
+    ids              new tokens, the stop token included
+    finish           set exactly once a request, on its last entry; by then the scheduler holds nothing of it
+    prompt_tokens, cached_tokens, retractions   set on the last entry
+    stage_times      on the last entry: seconds in the scheduler by stage ("queue", "prefill", "decode")
+    """
+
+    rid: str
+    ids: list[int] = []
+    finish: FinishReason | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    retractions: int = 0
+    stage_times: dict[str, float] = {}
+
+
+class BatchTokenOutput(Message, frozen=True, kw_only=True):
+    opened: list[RequestOpened] = []
+    outputs: list[TokenOutput] = []
+
+
+class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request's part of a detokenizer turn.
+
+    text     new text; "" if it is held back
+    ids      new tokens that the client may see
+    finish   set exactly once: the answer is complete
+    closed   the scheduler holds nothing of the request any more; set exactly once, with `finish` or after it
+    stop_scheduler   the detokenizer ended it (stop string) while the scheduler still runs it
+    """
+
+    rid: str
+    text: str = ""
+    ids: list[int] = []
+    finish: FinishReason | None = None
+    closed: bool = False
+    stop_scheduler: bool = False
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    retractions: int = 0
+    stage_times: dict[str, float] = {}
+
+
+class BatchTextOutput(Message, frozen=True, kw_only=True):
+    outputs: list[TextOutput] = []
+
+
+ToScheduler = TokenizedGenerateRequest | AbortRequest | StopRequest | FlushCacheRequest | StateRequest
+ToDetokenizer = BatchTokenOutput
+ToMain = BatchTextOutput | ControlReply
