@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jackfield.hookspecs.attention import AttentionLayer
@@ -67,16 +67,37 @@ class ModelEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadReport:
-    """All that was wrong with a checkpoint, in one go. mis_shaped: name -> (expected, found)."""
+    """All that was wrong with a checkpoint, in one go.
+
+    loaded       tensors of the checkpoint that were used (a duplicate of a tied head counts)
+    missing      names that the model needs and the checkpoint lacks
+    unexpected   names that no part of the model asked for
+    mis_shaped   name -> (expected, found)
+    rejected     name -> why its content cannot be used: an encoding that nobody reads, a wrong number of bytes, a name
+                 given twice, a head that contradicts the embedding to which it is tied
+    """
 
     loaded: int
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
-    mis_shaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = ()  # type: ignore[assignment]
+    mis_shaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        return not (self.missing or self.unexpected or self.mis_shaped)
+        return not (self.missing or self.unexpected or self.mis_shaped or self.rejected)
+
+    def problems(self) -> tuple[str, ...]:
+        """Each problem as one line for an operator; empty when `ok`."""
+        return (
+            *(f"missing: {name}" for name in self.missing),
+            *(f"unexpected: {name}" for name in self.unexpected),
+            *(
+                f"wrong shape: {name} is {list(found)}, the config asks for {list(expected)}"
+                for name, (expected, found) in self.mis_shaped.items()
+            ),
+            *(f"unusable: {name}: {why}" for name, why in self.rejected.items()),
+        )
 
 
 class ForwardContext(Protocol):
@@ -148,8 +169,13 @@ class Builder(Protocol):
         bias: bool = False,
         q_norm: Norm | None = None,
         k_norm: Norm | None = None,
+        total_kv_heads: int | None = None,
     ) -> PreAttention:
-        """Norm, projections (column-parallel by heads) and rotary. q, k, v: name prefixes, ".weight" is added."""
+        """Norm, projections (column-parallel by heads) and rotary. q, k, v: name prefixes, ".weight" is added.
+
+        total_kv_heads   the whole model's key/value heads; None: `layer.num_kv_heads` on each rank. Only needed when
+                         there are fewer than ranks, which then share them.
+        """
         ...
 
     def post_attention(
@@ -192,12 +218,28 @@ class Head(Protocol):
 
 
 class Norm(Protocol):
-    def __call__(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor: ...
+    """An RMS norm. Operators read `weight` and `eps`; model code calls it."""
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """[size], ready to multiply with (an offset is already added): the run's dtype, or float32 if it has an offset."""
+        ...
+
+    @property
+    def eps(self) -> float: ...
+
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """Norm of x, or of x + residual."""
+        ...
 
 
 class Rotary(Protocol):
     def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos, sin, float32 [n, head_size / 2] each."""
+        """int64 [n] -> cos, sin, float32 [n, rotary / 2] each.
+
+        `rotary` is the number of leading dimensions of a head that turn, usually all of them; dimension i of its first
+        half turns with dimension i of its second half (Hugging Face's order).
+        """
         ...
 
 

@@ -45,7 +45,12 @@ class PreAttention:
 
 @dataclass(kw_only=True)
 class PostAttention:
-    """Weights of what stands after attention. `gate_up` is one packed linear with rows gate, up."""
+    """Weights of what stands after attention. `gate_up` is one packed linear with rows gate, up.
+
+    o and down are row-parallel: each rank holds some of the input columns, and the provider sums their results with
+    `ctx.all_reduce`. Their biases stand on rank 0 alone, so that a provider may add them before the sum.
+    activation   "silu" | "gelu" | "gelu_tanh" | "relu"
+    """
 
     layer: AttentionLayer
     o: Any
@@ -118,15 +123,17 @@ class Ops(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Output projection, norm (adding the residual), gated MLP. attended [n, heads * v_head_size].
 
-        Returns (x, residual): the layer's output before the residual is added, and the residual.
+        The two row-parallel products go through `ctx.all_reduce`. Returns (x, residual): the layer's output before the residual is added, and the residual.
         """
 
     @abstractmethod
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-        """float32 [n, vocab] -> int64 [n].
+        """float32 [n, vocab] -> int64 [n]; -1 for a row whose logits hold a NaN or +inf or nothing finite.
 
-        Order as in SGLang: greedy rows take the arg max; else / temperature, softmax, top-k, top-p over the sorted
-        probabilities that are not renormalised, min-p relative to the largest, draw by inverse CDF at `uniform`.
+        Order as in SGLang: greedy rows take the arg max, the lowest id of equals; else / temperature, softmax, top-k,
+        top-p over the sorted probabilities that are not renormalised, min-p relative to the largest, draw by inverse
+        CDF at `uniform`. A row's answer depends on its own logits and parameters alone. Any temperature > 0 must be
+        safe: a tiny one tends to greedy and never overflows.
         """
 
 
