@@ -28,6 +28,7 @@ class AttentionLayer:
     scale      factor on q·k before the softmax
     window     a token sees itself and the `window - 1` tokens before it; None: all before it
     soft_cap   scores become soft_cap * tanh(scores / soft_cap); None: off
+    causal     False: a token also sees the row's later ones (feature "non_causal")
     kv_source  id of the layer whose KV it reads; its own unless layers share KV
     """
 
@@ -45,7 +46,8 @@ class AttentionLayer:
 
 
 class AttentionMode(enum.Enum):
-    """EXTEND: rows of any length over a cached prefix; DECODE: one new token a row; MIXED: both in one batch."""
+    """EXTEND: rows of any length over a cached prefix, one new token included; DECODE: one new token in every row;
+    MIXED (feature "mixed"): rows of one new token among longer ones, which a backend may treat apart."""
 
     EXTEND = "extend"
     DECODE = "decode"

@@ -194,6 +194,9 @@ class WorkerStack:
     """The plugins that a model-running worker builds on, as makers: each hands the context to the plugin chosen.
 
     attention    phase ("prefill", "decode") -> (plugin name, maker); one plugin for both appears twice with one maker
+    attention_features   phase -> the features that its plugin's manifest declares; a batch of prefill and decode rows
+                 goes to the prefill backend, as mode MIXED if it declares "mixed", else as EXTEND
+    ops_encodings   packed weight encodings that the ops plugin's manifest declares; others are decoded at loading
     """
 
     source: ModelSource
@@ -203,6 +206,8 @@ class WorkerStack:
     layout: KVLayout
     attention: Mapping[str, tuple[str, Callable[[AttentionContextFields], AttentionBackend]]]
     ops: Callable[[OpsContextFields], Ops]
+    attention_features: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    ops_encodings: frozenset[str] = frozenset({"plain"})
 
 
 AttentionContextFields = Mapping[str, Any]

@@ -1,0 +1,68 @@
+"""The KV cache's memory: tensors by a named layout. It knows shapes and bytes, not who owns which slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from jackfield.hookspecs import KVGroup, KVLayout, KVTensors, KVTensorSpec
+from jackfield.model_executor.dtypes import torch_dtype
+
+
+def spec_dtype(spec: KVTensorSpec, kv_dtype: torch.dtype) -> torch.dtype:
+    """The element type of one tensor of a layout."""
+    return kv_dtype if spec.dtype == "kv" else torch_dtype(spec.dtype)
+
+
+def page_bytes(
+    groups: Sequence[KVGroup], layouts: Mapping[str, KVLayout], page_size: int, kv_dtype: torch.dtype
+) -> int:
+    """Bytes that one page takes over all layers of all groups."""
+    total = 0
+    for group in groups:
+        for spec in layouts[group.name].tensors:
+            elements = 1
+            for size in _page_shape(group, spec, page_size):
+                elements *= size
+            total += elements * spec_dtype(spec, kv_dtype).itemsize * len(group.layers)
+    return total
+
+
+def allocate_kv(
+    groups: Sequence[KVGroup],
+    layouts: Mapping[str, KVLayout],
+    num_pages: int,
+    page_size: int,
+    kv_dtype: torch.dtype,
+    device: torch.device,
+) -> dict[str, KVTensors]:
+    """Group name -> its tensors, each [num_pages + 1, *page shape], zeroed; page 0 is the dummy page."""
+    return {
+        group.name: KVTensors(
+            group=group,
+            layout=layouts[group.name],
+            page_size=page_size,
+            tensors={
+                spec.role: tuple(
+                    torch.zeros(
+                        (num_pages + 1, *_page_shape(group, spec, page_size)),
+                        dtype=spec_dtype(spec, kv_dtype),
+                        device=device,
+                    )
+                    for _ in group.layers
+                )
+                for spec in layouts[group.name].tensors
+            },
+        )
+        for group in groups
+    }
+
+
+def _page_shape(group: KVGroup, spec: KVTensorSpec, page_size: int) -> tuple[int, ...]:
+    return spec.sizes(
+        page_size=page_size,
+        num_kv_heads=group.num_kv_heads,
+        head_size=group.head_size,
+        v_head_size=group.v_head_size,
+    )

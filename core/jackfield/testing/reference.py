@@ -1,0 +1,71 @@
+"""The slow twin of every attention kernel: dense attention in float64 over paged KV, one query at a time in the open.
+
+It knows the core's layouts and nothing of batching, buckets or masks: for each query it gathers the keys that the
+query may see, one by one from the table, and applies the definition.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import AttentionLayer, KVTensors
+
+
+def read_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor) -> torch.Tensor:
+    """The vectors under `slots` (int64 [n]) of one layer: [n, kv_heads, head or v_head]. Core layouts only."""
+    pages = kv.of(role, layer_id)
+    page, offset = slots // kv.page_size, slots % kv.page_size
+    if kv.layout.name == "nhd-paged":
+        return pages[page, offset]
+    if kv.layout.name == "hnd-paged":
+        return pages[page, :, offset]
+    raise ValueError(f"the reference knows the core's layouts, not {kv.layout.name!r}")
+
+
+def write_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor, values: torch.Tensor) -> None:
+    """The inverse of `read_slots`: values [n, kv_heads, head or v_head]."""
+    pages = kv.of(role, layer_id)
+    page, offset = slots // kv.page_size, slots % kv.page_size
+    if kv.layout.name == "nhd-paged":
+        pages[page, offset] = values
+    elif kv.layout.name == "hnd-paged":
+        pages[page, :, offset] = values
+    else:
+        raise ValueError(f"the reference knows the core's layouts, not {kv.layout.name!r}")
+
+
+def reference_attention(
+    layer: AttentionLayer,
+    kv: KVTensors,
+    table: torch.Tensor,
+    rows: NDArray[np.int32],
+    q_lens: NDArray[np.int32],
+    kv_lens: NDArray[np.int32],
+    q: torch.Tensor,
+) -> torch.Tensor:
+    """Attention of `q` [total new, num_heads, head_size] over KV that is already written; float64 on the CPU.
+
+    table [rows, max_context] slots; rows, q_lens, kv_lens int32 [n]. Returns [total new, num_heads, v_head_size].
+    """
+    source = layer.id if layer.kv_source is None else layer.kv_source
+    share = layer.num_heads // layer.num_kv_heads
+    out = torch.full((int(q_lens.sum()), layer.num_heads, layer.v_head_size), math.nan, dtype=torch.float64)
+    token = 0
+    for row, q_len, kv_len in zip(rows.tolist(), q_lens.tolist(), kv_lens.tolist(), strict=True):
+        slots = table[row, :kv_len].cpu().long()
+        keys = read_slots(kv, "k", source, slots.to(table.device)).double().cpu()
+        values = read_slots(kv, "v", source, slots.to(table.device)).double().cpu()
+        for position in range(kv_len - q_len, kv_len):
+            last = position if layer.causal else kv_len - 1
+            first = 0 if layer.window is None else max(0, position - layer.window + 1)
+            for head in range(layer.num_heads):
+                scores = keys[first : last + 1, head // share] @ q[token, head].double().cpu() * layer.scale
+                if layer.soft_cap is not None:
+                    scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
+                out[token, head] = torch.softmax(scores, dim=0) @ values[first : last + 1, head // share]
+            token += 1
+    return out

@@ -1,0 +1,28 @@
+"""Vectors in and out of paged KV, by slot number, for the two layouts of the core."""
+
+from __future__ import annotations
+
+import torch
+
+
+def write(pages: torch.Tensor, slots: torch.Tensor, values: torch.Tensor, *, head_major: bool) -> None:
+    """values [n, kv_heads, size] to slots int64 [n]; pages [pages, page, kv_heads, size], or with the two middle
+    dimensions exchanged where `head_major`."""
+    if head_major:
+        page_size = pages.shape[2]
+        pages[slots // page_size, :, slots % page_size] = values
+    else:
+        pages.view(-1, *pages.shape[2:]).index_copy_(0, slots, values)
+
+
+def read(pages: torch.Tensor, slots: torch.Tensor, *, head_major: bool) -> torch.Tensor:
+    """The vectors at slots int64 [rows, length], as SDPA wants them: [rows, kv_heads, length, size]."""
+    rows, length = slots.shape
+    flat = slots.reshape(-1)
+    if head_major:
+        page_size = pages.shape[2]
+        found = pages[flat // page_size, :, flat % page_size]
+    else:
+        # index_select copies whole rows; indexing with a tensor is ten times slower on a CPU
+        found = pages.view(-1, *pages.shape[2:]).index_select(0, flat)
+    return found.view(rows, length, *found.shape[1:]).transpose(1, 2)
