@@ -1,0 +1,298 @@
+"""`ServerArgs`: the only configuration of a run, as one frozen record.
+
+Each field carries what --help and the option reference say. Flag names are SGLang's where the meaning is the same.
+Knows ranges and what contradicts what; not which plugins, devices or models exist (that is the resolution's business),
+nor where the values came from (`sources.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le, MinLen
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic_core import PydanticCustomError
+
+from jackfield.config.fields import Option
+from jackfield.config.names import AUTO, PluginChoice, PluginName, PluginUse, as_plugin_use, normalise_name, options_key
+from jackfield.hookspecs.kinds import KINDS
+
+MODEL = "Model"
+SERVING = "Serving"
+SCHEDULING = "Scheduling and memory"
+PARALLEL = "Parallelism"
+STACK = "Plugin stack"
+FAULTS = "Faults and checks"
+
+
+def _json_object(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+
+
+def _path_text(value: object) -> object:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return os.path.expanduser(text) if isinstance(text, str) and text.startswith("~") else text
+
+
+def _dtype_word(value: object) -> object:
+    # SGLang's command lines use both spellings.
+    return {"half": "float16", "float": "float32"}.get(value, value) if isinstance(value, str) else value
+
+
+def _load_format(value: object) -> object:
+    return AUTO if value is None else normalise_name(value)
+
+
+def _several(value: object) -> object:
+    # One name or one table stands for a list of one.
+    return (value,) if isinstance(value, str | dict | PluginUse) else value
+
+
+def _instances(uses: tuple[PluginUse, ...]) -> tuple[PluginUse, ...]:
+    names = [use.instance for use in uses]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"the instance {twice[0]!r} is there twice: give one of them another name with 'as'")
+    return uses
+
+
+def _canonical_options(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    canonical: dict[str, Any] = {}
+    for key, fields in value.items():
+        name = options_key(key)
+        if name in canonical:
+            raise ValueError(f"the options of {name!r} are given under two spellings")
+        canonical[name] = fields
+    return canonical
+
+
+Text = Annotated[str, MinLen(1)]
+Positive = Annotated[int, Strict(), Ge(1)]
+Switch = Annotated[bool, Strict()]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
+FilePath = Annotated[Path, BeforeValidator(_path_text)]
+Uses = Annotated[
+    tuple[Annotated[PluginUse, BeforeValidator(as_plugin_use)], ...],
+    BeforeValidator(_several),
+    AfterValidator(_instances),
+]
+
+
+class ServerArgs(BaseModel):
+    """The configuration of one run. Made by `sources.py`, which reports problems as `ConfigurationError`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model_path: Annotated[Text | None, BeforeValidator(_path_text), Option(MODEL, "PATH", ("--model",))] = Field(
+        None,
+        description="Directory, .gguf file or Hugging Face id of the model; not given: the embedded "
+        "SmolLM2-135M-Instruct.",
+    )
+    revision: Annotated[Text | None, Option(MODEL)] = Field(
+        None, description="Branch, tag or commit of a model from the Hugging Face hub."
+    )
+    download_dir: Annotated[FilePath | None, Option(MODEL, "DIR")] = Field(
+        None, description="Where fetched models are kept; not given: the user's cache directory."
+    )
+    served_model_name: Annotated[Text | None, Option(MODEL, "NAME")] = Field(
+        None, description="Name under which the model is served; not given: derived from the model path."
+    )
+    load_format: Annotated[str, BeforeValidator(_load_format), Option(MODEL, "LOADER")] = Field(
+        AUTO, description="Loader plugin that reads the model files; auto: the one that recognises them."
+    )
+    dtype: Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word), Option(MODEL)] = (
+        Field("auto", description="Type of weights, activations and KV cache; auto: the checkpoint's own.")
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(MODEL)] = Field(
+        "auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."
+    )
+    context_length: Annotated[Positive | None, Option(MODEL, "TOKENS")] = Field(
+        None, description="Longest sequence, prompt and answer together; not given: what the model allows."
+    )
+    json_model_override_args: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
+        None, description="JSON object laid over the model's configuration; nested objects are merged."
+    )
+    skip_tokenizer_init: Annotated[Switch, Option(MODEL)] = Field(
+        False, description="Load no tokenizer: requests and answers are token ids, without text and stop strings."
+    )
+    chat_template: Annotated[FilePath | None, Option(MODEL, "FILE")] = Field(
+        None, description="File with a Jinja chat template that replaces the model's own."
+    )
+    sampling_defaults: Annotated[Literal["model", "openai"], Option(MODEL)] = Field(
+        "model",
+        description="Sampling defaults of a request that names none: the model's generation_config, or OpenAI's.",
+    )
+    preferred_sampling_params: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
+        None, description="JSON object of sampling parameters that override the defaults; a request overrides both."
+    )
+    random_seed: Annotated[Annotated[int, Strict(), Ge(0), Le(2**63 - 1)] | None, Option(MODEL, "SEED")] = Field(
+        None, description="Seed of the run; not given: drawn at start and reported."
+    )
+
+    host: Annotated[Text, Option(SERVING)] = Field("127.0.0.1", description="Address on which the server listens.")
+    port: Annotated[Annotated[int, Strict(), Ge(0), Le(65535)], Option(SERVING)] = Field(
+        30000, description="Port on which the server listens; 0: any free one."
+    )
+    topology: Annotated[Literal["processes", "inline"], Option(SERVING)] = Field(
+        "processes",
+        description="processes: main, scheduler and detokenizer run on their own; inline: all in one process.",
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
+        "info", description="Least level of messages that are logged."
+    )
+    debug: Annotated[Switch, Option(SERVING)] = Field(
+        False, description="Show the traceback of an error that stops the program."
+    )
+
+    max_running_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
+        None, description="Most requests that run at once; not given: derived from the KV cache."
+    )
+    max_queued_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
+        None, description="Most requests that wait; more are refused with 503. Not given: no limit."
+    )
+    max_total_tokens: Annotated[Positive | None, Option(SCHEDULING, "TOKENS")] = Field(
+        None, description="Size of the KV cache in tokens; not given: derived from the available memory."
+    )
+    max_prefill_tokens: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
+        16384, description="Most prompt tokens that one step computes."
+    )
+    page_size: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
+        1, description="Tokens in one page of the KV cache; prefixes are shared in whole pages."
+    )
+    max_skips: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
+        1000, description="Steps in which the policy may pass a waiting request over before it must run next."
+    )
+
+    tp_size: Annotated[Positive, Option(PARALLEL, "N", ("--tensor-parallel-size", "--tp"))] = Field(
+        1, description="Tensor-parallel ranks of a replica; this version runs one."
+    )
+    pp_size: Annotated[Positive, Option(PARALLEL, "N", ("--pipeline-parallel-size",))] = Field(
+        1, description="Pipeline stages of a replica; this version runs one."
+    )
+    dp_size: Annotated[Positive, Option(PARALLEL, "N", ("--data-parallel-size", "--dp"))] = Field(
+        1, description="Replicas of the model; this version runs one."
+    )
+
+    attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Attention plugin for prefill and decode; auto: chosen, with the reason shown."
+    )
+    prefill_attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Attention plugin for prefill only, instead of --attention-backend."
+    )
+    decode_attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Attention plugin for decode only, instead of --attention-backend."
+    )
+    cache_policy: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Prefix cache plugin."
+    )
+    schedule_policy: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Plugin that decides who runs next."
+    )
+    event_loop: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Plugin that drives the scheduler's phases."
+    )
+    worker: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Plugin that runs batches: on a real model or on a cost model."
+    )
+    ops: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(None, description="Operator plugin.")
+    model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        None, description="Plugin with the model's code; needed when two offer one architecture."
+    )
+    metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        (), description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.'
+    )
+    observer: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        (), description='Observer; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no observer.'
+    )
+    options: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(_canonical_options),
+        Option(STACK, "KIND.INSTANCE.FIELD=VALUE"),
+    ] = Field(
+        default_factory=dict,
+        description="An option of a plugin instance; may be repeated. The value is read as TOML, else as text.",
+    )
+    plugin_allow: Annotated[tuple[PluginName, ...], BeforeValidator(_several), Option(STACK, "DISTRIBUTION")] = Field(
+        (), description="Distribution of a third party that automatic selection may choose from; may be repeated."
+    )
+
+    plugin_faults: Annotated[Literal["count", "raise"], Option(FAULTS)] = Field(
+        "count", description="An error in an observer or a metrics sink: count it, or stop."
+    )
+    plugin_fault_limit: Annotated[Positive, Option(FAULTS, "N")] = Field(
+        10, description="Errors after which such a plugin is switched off (and a policy that fails stops the run)."
+    )
+    check_invariants: Annotated[Literal["off", "idle", "step"], Option(FAULTS)] = Field(
+        "idle", description="When the scheduler checks its own accounts: never, when idle, or at every step."
+    )
+
+    def plugin_for(self, kind: str, phase: str | None = None) -> str | None:
+        """The plugin named for an exclusive kind, None if the choice is free. `phase` ("prefill", "decode") is for
+        `attention`: a phase's own plugin goes before the one for both."""
+        if kind == "attention" and phase is not None:
+            own: str | None = getattr(self, f"{phase}_attention_backend")
+            return own or self.attention_backend
+        named: str | None = getattr(self, KINDS[kind].field)
+        return None if named == AUTO else named
+
+    def uses(self, kind: str) -> tuple[PluginUse, ...]:
+        """The plugins named for a kind that is not exclusive, in order."""
+        uses: tuple[PluginUse, ...] = getattr(self, KINDS[kind].field)
+        return uses
+
+    def options_for(self, kind: str, instance: str) -> dict[str, Any]:
+        """The raw options of an instance: those in its `PluginUse`, with those of `options` laid over them."""
+        merged: dict[str, Any] = {}
+        if not KINDS[kind].exclusive:
+            for use in self.uses(kind):
+                if use.instance == instance:
+                    merged.update(use.options)
+        merged.update(self.options.get(f"{kind}.{instance}", {}))
+        return merged
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ServerArgs:
+        for name in ("tp_size", "pp_size", "dp_size"):
+            if getattr(self, name) > 1:
+                raise _contradiction("this version runs one rank only, so it must be 1", name)
+        if self.max_total_tokens is not None and self.max_total_tokens < self.page_size:
+            raise _contradiction(
+                f"a KV cache of {self.max_total_tokens} tokens holds no page of {self.page_size} tokens",
+                "max_total_tokens",
+                "page_size",
+            )
+        if self.max_prefill_tokens < self.page_size:
+            raise _contradiction(
+                f"a step of {self.max_prefill_tokens} prompt tokens holds no page of {self.page_size} tokens",
+                "max_prefill_tokens",
+                "page_size",
+            )
+        if self.attention_backend and self.prefill_attention_backend and self.decode_attention_backend:
+            raise _contradiction(
+                "with a plugin named for prefill and one for decode, the one for both would have no effect: leave it out",
+                "attention_backend",
+                "prefill_attention_backend",
+                "decode_attention_backend",
+            )
+        if self.skip_tokenizer_init and self.chat_template is not None:
+            raise _contradiction(
+                "a chat template needs the tokenizer that is skipped", "skip_tokenizer_init", "chat_template"
+            )
+        if self.revision is not None and self.model_path is None:
+            raise _contradiction("the embedded model has no revisions: name a hub model as well", "revision")
+        return self
+
+
+def _contradiction(text: str, *names: str) -> PydanticCustomError:
+    """Several fields that cannot stand together; `problems.py` adds where each came from."""
+    return PydanticCustomError("contradiction", "{text}", {"text": text, "names": names})

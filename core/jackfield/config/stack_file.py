@@ -1,0 +1,110 @@
+"""Reads a stack file: ServerArgs fields at top level, plugin choices under [stack], options under [options].
+
+Knows the file's shape and that relative paths in it are relative to it; ranges are the model's business.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
+from jackfield.config.fields import Shape, facts_of
+from jackfield.config.layer import Layer
+from jackfield.config.server_args import ServerArgs
+from jackfield.hookspecs.kinds import KINDS
+
+_TABLES = ("stack", "options")
+_PHASES = {"prefill": "prefill_attention_backend", "decode": "decode_attention_backend"}
+
+
+def read_stack_file(path: Path) -> Layer:
+    """The file's values. Raises ConfigurationError naming the file and everything that is wrong with its shape."""
+    source = f"stack file {path}"
+    table = _load(path)
+    layer, problems = Layer(), []
+    fields = facts_of(ServerArgs)
+    for name, value in table.items():
+        if name in fields and name not in _TABLES:
+            layer.set(name, value, source)
+        elif name not in _TABLES:
+            problems.append(f"{source}: there is no setting {name!r}{_meant(name, fields)}")
+    try:
+        layer.set_options(table.get("options", {}), source)
+    except ValueError as error:
+        problems.append(f"{source}: {error}")
+    problems += [f"{source}: {problem}" for problem in _stack(table.get("stack", {}), layer, source)]
+    for kind in KINDS.values():
+        if not kind.exclusive and kind.field in layer.values:
+            try:
+                layer.values[kind.field] = layer.fold_use_options(kind.name, layer.values[kind.field], source)
+            except ValueError as error:
+                problems.append(f"{source}: {error}")
+    if problems:
+        raise refuse(problems)
+    _anchor_paths(layer.values, path.absolute().parent)
+    return layer
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        tomls = [name for name in beside if name.endswith(".toml")]
+        hint = did_you_mean(path.name, tomls, noun="stack files there") if tomls else ""
+        raise ConfigurationError(f"stack file {path}: there is no such file{hint}") from None
+    except OSError as error:
+        raise ConfigurationError(f"stack file {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"stack file {path}: is not UTF-8 text, so it is not TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"stack file {path}: is not valid TOML: {error}") from error
+
+
+def _meant(name: str, fields: Mapping[str, Any]) -> str:
+    if name in KINDS:
+        return f"; under [stack] it would be a plugin's name, at top level it is {KINDS[name].field!r}"
+    return did_you_mean(name, [*(field for field in fields if field != "options"), *_TABLES])
+
+
+def _stack(table: Any, layer: Layer, source: str) -> list[str]:
+    """Plugin choices, by the kind's name or by its field's. Returns problems."""
+    if not isinstance(table, dict):
+        return [f"[stack] must be a table, not {type(table).__name__}"]
+    words = {kind.name: kind for kind in KINDS.values()} | {kind.field: kind for kind in KINDS.values()}
+    problems = []
+    for word, value in table.items():
+        kind = words.get(word)
+        if kind is None:
+            problems.append(f"[stack] has no kind {word!r}{did_you_mean(word, words)}")
+            continue
+        choices = {kind.field: value}
+        if kind.name == "attention" and isinstance(value, dict):
+            wrong = [phase for phase in value if phase not in _PHASES]
+            if wrong or not value:
+                problems.append(f"[stack] {word} takes a name or {{ prefill = ..., decode = ... }}, not {value!r}")
+                continue
+            choices = {_PHASES[phase]: plugin for phase, plugin in value.items()}
+        for field, choice in choices.items():
+            if field in layer.values:
+                problems.append(f"{field!r} is given twice; keep [stack] {word} or the other one")
+            else:
+                layer.set(field, choice, source)
+    return problems
+
+
+def _anchor_paths(values: dict[str, Any], folder: Path) -> None:
+    for name, facts in facts_of(ServerArgs).items():
+        value = values.get(name)
+        if facts.shape is Shape.PATH and isinstance(value, str) and value:
+            values[name] = os.path.normpath(folder / os.path.expanduser(value))
+    model = values.get("model_path")
+    if isinstance(model, str) and model and not model.startswith("~"):
+        # "org/name" is a hub id unless such a path exists here: the rule for a path typed at a shell, from this folder.
+        local = folder / model
+        if model.startswith((".", os.sep)) or model.endswith(".gguf") or local.exists():
+            values["model_path"] = os.path.normpath(local)
