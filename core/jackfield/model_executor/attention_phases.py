@@ -1,0 +1,73 @@
+"""The attention backends of a run: made once, bound to the KV, and chosen batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from jackfield.hookspecs import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionLimits,
+    AttentionMode,
+    AttentionPlan,
+    KVTensors,
+    ModelShape,
+    WorkerStack,
+)
+from jackfield.model_executor.dtypes import dtype_name
+
+PHASES = ("prefill", "decode")
+
+
+class AttentionPhases:
+    """The prefill and the decode backend, which may be one object."""
+
+    def __init__(
+        self,
+        stack: WorkerStack,
+        shape: ModelShape,
+        *,
+        tables: Mapping[str, torch.Tensor],
+        page_size: int,
+        limits: AttentionLimits,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        scratch: dict[str, torch.Tensor] = {}  # one workspace for both backends: they never run at once
+        fields: dict[str, Any] = {
+            "layers": shape.layers,
+            "groups": shape.groups,
+            "layouts": {group.name: stack.layout for group in shape.groups},
+            "page_size": page_size,
+            "tables": tables,
+            "limits": limits,
+            "device": str(device),
+            "dtype": dtype_name(dtype),
+            "scratch": scratch,
+        }
+        makers = {phase: stack.attention[phase][1] for phase in PHASES}
+        if makers["prefill"] is makers["decode"]:
+            self._prefill = self._decode = makers["prefill"]({**fields, "phases": PHASES})
+        else:
+            self._prefill = makers["prefill"]({**fields, "phases": ("prefill",)})
+            self._decode = makers["decode"]({**fields, "phases": ("decode",)})
+        self._mixed = "mixed" in stack.attention_features.get("prefill", frozenset())
+
+    def bind(self, kv: Mapping[str, KVTensors]) -> None:
+        """Hand both backends the KV tensors."""
+        self._prefill.bind(kv)
+        if self._decode is not self._prefill:
+            self._decode.bind(kv)
+
+    def plan(self, batch: AttentionBatch) -> tuple[AttentionBackend, AttentionPlan]:
+        """The backend that serves this batch, and its plan. Decode rows among longer ones go with them: EXTEND takes
+        rows of any length, and a backend that declares "mixed" is told, so that it may treat them apart."""
+        if batch.mode is AttentionMode.DECODE:
+            return self._decode, self._decode.plan(batch)
+        if batch.mode is AttentionMode.MIXED and not self._mixed:
+            batch = replace(batch, mode=AttentionMode.EXTEND)
+        return self._prefill, self._prefill.plan(batch)

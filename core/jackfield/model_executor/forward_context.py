@@ -1,0 +1,29 @@
+"""What model code sees of one forward: positions, operators, and attention through the chosen backend."""
+
+from __future__ import annotations
+
+import torch
+
+from jackfield.hookspecs import AttentionBackend, AttentionLayer, AttentionPlan, Ops
+
+
+class BatchContext:
+    """The `ForwardContext` of one batch on one rank. `attend` hides which backend serves it, and its plan."""
+
+    __slots__ = ("_backend", "_plan", "ops", "positions")
+
+    def __init__(self, positions: torch.Tensor, ops: Ops, backend: AttentionBackend, plan: AttentionPlan) -> None:
+        self.positions = positions
+        self.ops = ops
+        self._backend = backend
+        self._plan = plan
+
+    def attend(
+        self, layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None
+    ) -> torch.Tensor:
+        out = torch.empty((q.shape[0], layer.num_heads, layer.v_head_size), dtype=q.dtype, device=q.device)
+        self._backend.attend(self._plan, layer, q, k, v, out)
+        return out.flatten(1)
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        return x  # one rank: the sum over ranks is the part itself

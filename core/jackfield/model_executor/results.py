@@ -1,0 +1,96 @@
+"""A launched step and the result that comes of it. On a CPU all is done at once; on a GPU the host waits for a copy."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import Launched, SamplingRows, WorkerResult
+
+NOT_FINITE = "the model's output is not a number (NaN or infinity); the request was stopped"
+_POLL_SECONDS = 2e-4
+
+
+class TorchLaunched(Launched):
+    """A forward that was enqueued. Its sampling parameters are those of the moment of the launch.
+
+    logits     float32 [m, vocab] of the rows that are sampled
+    sampling   their parameters
+    rows       int32 [n] the batch's rows; owners int64 [n] whose they are
+    sampled    int64 [m] batch indices of the sampled rows
+    """
+
+    __slots__ = ("logits", "order", "owners", "rows", "sampled", "sampling", "step")
+
+    def __init__(
+        self,
+        *,
+        step: int,
+        order: int,
+        rows: NDArray[np.int32],
+        owners: NDArray[np.int64],
+        sampled: NDArray[np.int64],
+        logits: torch.Tensor | None,
+        sampling: SamplingRows | None,
+    ) -> None:
+        self.step = step
+        self.order = order
+        self.rows = rows
+        self.owners = owners
+        self.sampled = sampled
+        self.logits = logits
+        self.sampling = sampling
+
+
+class TorchResult:
+    """`PendingResult` of one step. tokens int64 [m] and finite bool [m] on the device."""
+
+    def __init__(
+        self, num_rows: int, sampled: NDArray[np.int64], tokens: torch.Tensor | None, finite: torch.Tensor | None
+    ) -> None:
+        self._num_rows = num_rows
+        self._sampled = sampled
+        self._tokens = None if tokens is None else _to_host(tokens)
+        self._finite = None if finite is None else _to_host(finite)
+        self._copied: torch.Event | None = None
+        if tokens is not None and tokens.device.type == "cuda":
+            self._copied = torch.Event(tokens.device)
+            self._copied.record()
+
+    def ready(self) -> bool:
+        return self._copied is None or self._copied.query()
+
+    def result(self, timeout: float | None = None) -> WorkerResult:
+        if self._copied is not None:
+            self._wait(self._copied, timeout)
+        counts = np.zeros(self._num_rows, dtype=np.int32)
+        errors: dict[int, str] = {}
+        tokens = np.empty(0, dtype=np.int32)
+        if self._tokens is not None and self._finite is not None:
+            finite = self._finite.numpy()
+            counts[self._sampled[finite]] = 1
+            errors = {int(i): NOT_FINITE for i in self._sampled[~finite]}
+            tokens = self._tokens.numpy()[finite].astype(np.int32)
+        starts = np.zeros(self._num_rows + 1, dtype=np.int32)
+        np.cumsum(counts, out=starts[1:])
+        return WorkerResult(tokens=tokens, starts=starts, errors=errors)
+
+    @staticmethod
+    def _wait(event: torch.Event, timeout: float | None) -> None:
+        if timeout is None:
+            event.synchronize()
+            return
+        deadline = time.monotonic() + timeout
+        while not event.query():  # an event cannot be waited for with a limit
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"the step did not end within {timeout} s")
+            time.sleep(_POLL_SECONDS)
+
+
+def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type == "cpu":
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)

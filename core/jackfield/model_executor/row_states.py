@@ -1,0 +1,64 @@
+"""What the worker remembers of each row on the host: is it open, and has its newest token been sampled here.
+
+It turns a scheduler's slip (a row used after it was closed, a relay of a token that does not exist) into an error before
+the device reads garbage.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import ModelWorkerBatch
+from jackfield.model_executor.batch_check import InvalidBatch
+
+
+class RowStates:
+    """Columns over the rows of the request-to-token table."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._open = np.zeros(max_rows, dtype=np.bool_)
+        self._has_newest = np.zeros(max_rows, dtype=np.bool_)
+        self._owner = np.zeros(max_rows, dtype=np.int64)  # uid of the request that has the row
+
+    def check(self, batch: ModelWorkerBatch) -> None:
+        """Raises InvalidBatch; changes nothing."""
+        not_open = batch.closed[~self._open[batch.closed]]
+        if not_open.size:
+            raise InvalidBatch(f"step {batch.step}: row {not_open[0]} is closed, but was not open")
+        after = self._open.copy()
+        after[batch.closed] = False
+        for row in batch.opened:
+            if after[row.row]:
+                raise InvalidBatch(f"step {batch.step}: row {row.row} is opened for {row.uid}, but is open already")
+            after[row.row] = True
+        not_open = batch.rows[~after[batch.rows]]
+        if not_open.size:
+            raise InvalidBatch(f"step {batch.step}: row {not_open[0]} is in the batch, but is not open")
+        relayed = batch.rows[batch.relay]
+        newly = np.isin(relayed, [row.row for row in batch.opened])
+        unknown = relayed[newly | ~self._has_newest[relayed]]
+        if unknown.size:
+            raise InvalidBatch(
+                f"step {batch.step}: row {unknown[0]} relays its newest token, but none was sampled for it yet"
+            )
+
+    def apply(self, batch: ModelWorkerBatch) -> None:
+        """Take over a checked batch's changes."""
+        self._open[batch.closed] = False
+        for row in batch.opened:
+            self._open[row.row] = True
+            self._has_newest[row.row] = False
+            self._owner[row.row] = row.uid
+        self._has_newest[batch.rows[batch.sample]] = False  # until this step is sampled
+
+    def owners(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """uid of each row's request."""
+        return self._owner[rows]
+
+    def sampled(self, rows: NDArray[np.int32], owners: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The rows have a newest token now. True for those that still belong to the same request: a row may have been
+        closed, and given to another request, by a batch that was launched in between."""
+        still: NDArray[np.bool_] = self._open[rows] & (self._owner[rows] == owners)
+        self._has_newest[rows[still]] = True
+        return still

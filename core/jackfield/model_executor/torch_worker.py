@@ -1,0 +1,194 @@
+"""`TorchWorker`: runs batches on a real model with torch. It owns all device state and decides nothing about requests."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import torch
+
+from jackfield.hookspecs import (
+    AttentionLimits,
+    Launched,
+    ModelWorker,
+    ModelWorkerBatch,
+    WorkerContext,
+    WorkerLimits,
+    WorkerStack,
+)
+from jackfield.layers.sampler import SamplingTable
+from jackfield.model_executor.attention_phases import AttentionPhases
+from jackfield.model_executor.batch_check import check_batch
+from jackfield.model_executor.dtypes import dtype_name, torch_dtype
+from jackfield.model_executor.forward_batch import make_forward_batch
+from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
+from jackfield.model_executor.loading import load_model
+from jackfield.model_executor.memory import available_bytes, pool_tokens
+from jackfield.model_executor.model_runner import ModelRunner
+from jackfield.model_executor.req_to_token import ReqToTokenTable
+from jackfield.model_executor.results import TorchLaunched, TorchResult
+from jackfield.model_executor.row_states import RowStates
+from jackfield.model_executor.upload import upload
+
+logger = logging.getLogger(__name__)
+
+
+class TorchWorker(ModelWorker):
+    """One rank. The number of threads on a CPU is torch's own (`OMP_NUM_THREADS`)."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        """Load the model, allocate the KV pool, make the attention backends.
+
+        Raises ModelSourceError or UnsupportedModel for a checkpoint, InsufficientMemory for a pool that does not fit,
+        ValueError for a context that this worker does not do.
+        """
+        stack = _stack_of(context)
+        device, dtype = torch.device(context.device), torch_dtype(context.dtype)
+        shape = stack.shape
+        ops = stack.ops({"device": str(device), "dtype": dtype_name(dtype), "layout": stack.layout.name})
+        model = load_model(
+            stack, shard=context.shard, ops=ops, device=device, dtype=dtype, max_context=context.max_context
+        )
+
+        layouts = {group.name: stack.layout for group in shape.groups}
+        bytes_per_page = page_bytes(shape.groups, layouts, context.page_size, dtype)
+        total_slots = pool_tokens(
+            wanted=context.max_total_tokens,
+            page_size=context.page_size,
+            page_bytes=bytes_per_page,
+            available=available_bytes(device),
+            device=device,
+        )
+        max_rows = context.max_running + 1  # row 0 is the dummy row
+        self.limits = WorkerLimits(
+            max_rows=max_rows,
+            max_context=context.max_context,
+            total_slots=total_slots,
+            page_size=context.page_size,
+            vocab_size=shape.vocab_size,
+            max_tokens=context.max_tokens,
+            kv_bytes_per_slot=bytes_per_page // context.page_size,
+        )
+        num_pages = total_slots // context.page_size
+        logger.info(
+            "KV pool: %d tokens in %d pages of %d, %.1f MiB on %s",
+            total_slots,
+            num_pages,
+            context.page_size,
+            (num_pages + 1) * bytes_per_page / 2**20,
+            device,
+        )
+        self._groups = tuple(group.name for group in shape.groups)
+        self._table = ReqToTokenTable(max_rows, context.max_context, device)
+        attention = AttentionPhases(
+            stack,
+            shape,
+            tables=dict.fromkeys(self._groups, self._table.slots),
+            page_size=context.page_size,
+            limits=AttentionLimits(
+                max_rows=context.max_running, max_tokens=context.max_tokens, max_context=context.max_context
+            ),
+            device=device,
+            dtype=dtype,
+        )
+        attention.bind(allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device))
+        self._runner: ModelRunner | None = ModelRunner(model, ops, attention)
+        self._ops = ops
+        self._device = device
+        self._rows = RowStates(max_rows)
+        self._newest = torch.zeros(max_rows, dtype=torch.int64, device=device)
+        self._sampling = SamplingTable(max_rows, shape.vocab_size, device=str(device))
+        self._launched = 0
+        self._sampled = 0
+
+    @torch.inference_mode()
+    def launch(self, batch: ModelWorkerBatch) -> Launched:
+        """Raises InvalidBatch, with nothing applied, where the batch breaks the contract; torch's errors pass."""
+        runner = self._runner
+        if runner is None:
+            raise RuntimeError("the worker is closed")
+        check_batch(batch, self.limits)
+        self._rows.check(batch)
+
+        self._rows.apply(batch)
+        for row in batch.closed.tolist():
+            self._sampling.close(row)
+        self._table.clear(batch.closed)
+        for opened in batch.opened:
+            self._sampling.open(opened)
+        self._table.apply(batch.writes)
+
+        logits = sampling = None
+        sampled = batch.sample.nonzero()[0]
+        if batch.rows.size:
+            forward = make_forward_batch(batch, self._table, self._newest, self._groups)
+            logits = runner.forward(forward)
+            if sampled.size:
+                # Taken now: a later launch may close the row and open it for another request before `sample`.
+                sampling = self._sampling.rows(batch.rows[sampled], batch.computed[sampled] + batch.new_tokens[sampled])
+        self._launched += 1
+        return TorchLaunched(
+            step=batch.step,
+            order=self._launched,
+            rows=batch.rows,
+            owners=self._rows.owners(batch.rows),
+            sampled=sampled,
+            logits=logits,
+            sampling=sampling,
+        )
+
+    @torch.inference_mode()
+    def sample(self, launched: Launched, masks: Any = None) -> TorchResult:
+        """Raises RuntimeError where a step is sampled twice or out of order."""
+        if self._runner is None:
+            raise RuntimeError("the worker is closed")
+        step = cast(TorchLaunched, launched)
+        if step.order != self._sampled + 1:
+            raise RuntimeError(f"step {step.step} is sampled out of order, or twice")
+        if masks is not None:
+            raise ValueError("this worker does not take token masks")
+        self._sampled = step.order
+        if step.logits is None or step.sampling is None:
+            return TorchResult(step.rows.size, step.sampled, None, None)
+        # A sum is finite only if every logit is, and costs one pass. A row that is not gets harmless logits, so that
+        # sampling its neighbours goes on, and an error instead of a token.
+        finite = torch.isfinite(step.logits.sum(dim=-1))
+        logits = step.logits.masked_fill_(~finite[:, None], 0.0)
+        tokens = self._ops.sample(logits, step.sampling)
+        step.logits = None
+        rows, owners = step.rows[step.sampled], step.owners[step.sampled]
+        still = self._rows.sampled(rows, owners)
+        self._newest[upload(rows[still], self._device, "int64")] = tokens[upload(still, self._device, "bool")]
+        return TorchResult(step.rows.size, step.sampled, tokens, finite)
+
+    def close(self) -> None:
+        """Drop the model, the KV pool and the tables. A result that is still pending stays readable."""
+        if self._runner is None:
+            return
+        self._runner = None
+        del self._ops, self._table, self._newest, self._sampling
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _stack_of(context: WorkerContext) -> WorkerStack:
+    """The stack, if this worker can serve the context at all."""
+    if context.stack is None:
+        raise ValueError(
+            f'worker {context.instance!r} runs a model: its manifest must list needs = ["attention", "ops", "model", "loader"]'
+        )
+    shard = context.shard
+    if (shard.tp_size, shard.pp_size) != (1, 1):
+        raise ValueError(
+            f"this worker runs one rank; a run of {shard.tp_size} tensor-parallel and {shard.pp_size} pipeline ranks "
+            "is not there yet: use --tp-size 1 --pp-size 1"
+        )
+    if context.max_context > context.stack.shape.max_context:
+        raise ValueError(
+            f"--context-length {context.max_context} is beyond the model's {context.stack.shape.max_context} positions"
+        )
+    if context.vocab_size != context.stack.shape.vocab_size:
+        raise ValueError(
+            f"the model has {context.stack.shape.vocab_size} tokens in its vocabulary, the run {context.vocab_size}"
+        )
+    return context.stack
