@@ -1,0 +1,38 @@
+"""Token embedding, split over the vocabulary."""
+
+from __future__ import annotations
+
+import torch
+
+from jackfield.hookspecs import ForwardContext, Shard, Weight
+from jackfield.layers.shards import vocab_share
+from jackfield.layers.weight_reader import copy_rows
+
+
+class VocabEmbedding:
+    """Implements `Embedding`. The table is kept decoded, [this rank's ids, hidden], in the run's dtype."""
+
+    def __init__(
+        self, name: str, vocab_size: int, hidden_size: int, *, shard: Shard, device: str, dtype: torch.dtype
+    ) -> None:
+        self.name = name
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.shard = shard
+        self.span = vocab_share(vocab_size, shard)
+        self.table = torch.empty(self.span[1] - self.span[0], hidden_size, device=device, dtype=dtype)
+
+    def accept(self, weight: Weight) -> None:
+        copy_rows(self.table, weight, self.span)
+
+    def __call__(self, ids: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """int64 [n] -> [n, hidden]."""
+        if self.shard.tp_size == 1:
+            return ctx.ops.embedding(ids, self.table)
+        first, last = self.span
+        mine = (ids >= first) & (ids < last)
+        found = torch.zeros(ids.shape[0], self.hidden_size, device=self.table.device, dtype=self.table.dtype)
+        if last > first:
+            looked_up = ctx.ops.embedding((ids - first).clamp(0, last - first - 1), self.table)
+            found = torch.where(mine[:, None], looked_up, found)
+        return ctx.all_reduce(found)

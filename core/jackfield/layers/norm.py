@@ -1,0 +1,26 @@
+"""RMS norm: its weight, and the call through the operators."""
+
+from __future__ import annotations
+
+import torch
+
+from jackfield.hookspecs import ForwardContext, Weight
+from jackfield.layers.weight_reader import copy_rows
+
+
+class RMSNorm:
+    """Implements `Norm`. With an offset the weight is `offset + tensor` in float32, as such models compute it."""
+
+    def __init__(self, size: int, *, eps: float, offset: float, device: str, dtype: torch.dtype) -> None:
+        self.eps = eps
+        self.offset = offset
+        self.weight = torch.empty(size, device=device, dtype=torch.float32 if offset else dtype)
+
+    def accept(self, weight: Weight) -> None:
+        copy_rows(self.weight, weight)
+        if self.offset:
+            self.weight += self.offset
+
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext, residual: torch.Tensor | None = None) -> torch.Tensor:
+        normed, _ = ctx.ops.norm(x, self.weight, self.eps, residual)
+        return normed

@@ -1,0 +1,16 @@
+"""Entry point: which architectures this distribution has code for. Imports neither the code nor torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jackfield.hookspecs import ModelEntry, hookimpl
+
+
+@hookimpl
+def jackfield_models() -> Mapping[str, ModelEntry]:
+    """One code serves the family; the differences are data (`settings.FAMILIES`)."""
+    from jackfield_models_llama.settings import FAMILIES
+
+    entry = ModelEntry(shape="jackfield_models_llama.shape:describe", model="jackfield_models_llama.model:Llama")
+    return dict.fromkeys(FAMILIES, entry)
