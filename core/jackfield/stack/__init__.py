@@ -1,0 +1,1 @@
+"""Plugin stacks: discovery, manifests, resolution, loading, hash and fault policy."""

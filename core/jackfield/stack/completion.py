@@ -1,0 +1,53 @@
+"""Arguments that nobody gave, filled in by rules; each with the rule that did it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jackfield.config.server_args import ServerArgs
+from jackfield.stack.resolved import Change, ModelFacts
+
+MOST_RUNNING = 256
+"""Requests that run at once unless `--max-running-requests` or a small KV cache says otherwise."""
+
+
+class Completion:
+    """Collects the changes of one resolution."""
+
+    def __init__(self, args: ServerArgs) -> None:
+        self._args = args
+        self._changes: dict[str, Change] = {}
+
+    def fill(self, field: str, value: Any, rule: str) -> None:
+        """Set a field. Raises ValueError if a rule already did."""
+        if field in self._changes:
+            raise ValueError(f"the argument {field!r} was filled in twice")
+        self._changes[field] = Change(field=field, before=getattr(self._args, field), after=value, rule=rule)
+
+    def fill_from_model(self, model: ModelFacts | None) -> None:
+        """What the model and the size of the cache decide."""
+        args = self._args
+        if model is not None and args.context_length is None:
+            self.fill(
+                "context_length", model.config.context_length, f"the longest sequence that {model.config.source} allows"
+            )
+        if model is not None and args.served_model_name is None:
+            self.fill("served_model_name", model.name, "the model's own name")
+        if args.max_running_requests is None:
+            if args.max_total_tokens is None:
+                self.fill("max_running_requests", MOST_RUNNING, "the default")
+            else:
+                pages = args.max_total_tokens // args.page_size
+                most = min(MOST_RUNNING, pages)
+                self.fill(
+                    "max_running_requests", most, f"at most {MOST_RUNNING}, and one page ({pages} in all) for each"
+                )
+
+    def changes(self) -> tuple[Change, ...]:
+        """In the order of the fields."""
+        order = list(ServerArgs.model_fields)
+        return tuple(sorted(self._changes.values(), key=lambda change: order.index(change.field)))
+
+    def completed(self) -> ServerArgs:
+        """The arguments with the changes."""
+        return self._args.model_copy(update={field: change.after for field, change in self._changes.items()})

@@ -1,0 +1,85 @@
+"""The ledger of plugin faults: counts them, logs each kind of error once, quarantines observers, stops the replica.
+
+Knows scopes and limits; not what the caller does with a fault that it may survive.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jackfield.hookspecs import FaultScope
+from jackfield.stack.errors import PluginStop
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Account:
+    count: int = 0
+    by_scope: dict[str, int] = field(default_factory=dict)
+    last: str = ""
+    quarantined: bool = False
+
+
+class FaultLedger:
+    """One a process. Thread-safe: sinks run on a thread of their own.
+
+    mode    "count", or "raise": every fault stops (`--plugin-faults`)
+    limit   faults of one plugin at which DEGRADE becomes a stop and COUNT a quarantine (`--plugin-fault-limit`)
+    """
+
+    def __init__(self, mode: Literal["count", "raise"] = "count", limit: int = 10) -> None:
+        if limit < 1:
+            raise ValueError(f"the limit must be at least 1, not {limit}")
+        self.mode = mode
+        self.limit = limit
+        self._accounts: dict[str, _Account] = {}
+        self._logged: set[tuple[str, type[BaseException]]] = set()
+        self._lock = threading.Lock()
+
+    def record(self, plugin: str, scope: FaultScope, error: BaseException) -> None:
+        """Book one fault of the plugin "kind.instance". Returns if the caller may go on, as the scope says.
+
+        Raises PluginStop from `error` for STOP, for a DEGRADE that reached the limit, and for anything in mode "raise".
+        """
+        with self._lock:
+            account = self._accounts.setdefault(plugin, _Account())
+            account.count += 1
+            account.by_scope[scope.value] = account.by_scope.get(scope.value, 0) + 1
+            account.last = f"{type(error).__name__}: {error}"
+            in_scope = account.by_scope[scope.value]
+            first = (plugin, type(error)) not in self._logged
+            self._logged.add((plugin, type(error)))
+            quarantine = scope is FaultScope.COUNT and in_scope >= self.limit and not account.quarantined
+            account.quarantined |= quarantine
+        if first:
+            _log.error("plugin %s failed (scope %s): %s", plugin, scope.value, error, exc_info=error)
+        if self.mode == "raise":
+            raise PluginStop(f"plugin {plugin} failed and --plugin-faults is 'raise': {error}") from error
+        if scope is FaultScope.STOP:
+            raise PluginStop(f"plugin {plugin} failed and the replica cannot go on: {error}") from error
+        if scope is FaultScope.DEGRADE and in_scope >= self.limit:
+            raise PluginStop(f"plugin {plugin} failed {in_scope} times, the limit is {self.limit}: {error}") from error
+        if quarantine:
+            _log.error("plugin %s failed %d times and is switched off until the restart", plugin, in_scope)
+
+    def quarantined(self, plugin: str) -> bool:
+        """Whether this plugin must not be called any more."""
+        account = self._accounts.get(plugin)
+        return account is not None and account.quarantined
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """Plugin -> {count, by_scope, last, quarantined}, for /server_info and /health."""
+        with self._lock:
+            return {
+                plugin: {
+                    "count": account.count,
+                    "by_scope": dict(account.by_scope),
+                    "last": account.last,
+                    "quarantined": account.quarantined,
+                }
+                for plugin, account in sorted(self._accounts.items())
+            }

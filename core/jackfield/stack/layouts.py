@@ -1,0 +1,28 @@
+"""Which KV layout a run uses: the first, in the core's order, that the attention plugins accept and the operators know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jackfield.hookspecs.kv import CORE_LAYOUTS, KVLayout
+from jackfield.stack.catalogue import Catalogue, PluginRow
+
+
+def known_layouts(catalogue: Catalogue) -> dict[str, KVLayout]:
+    """The core's layouts in its order, then those that manifests declare, by name."""
+    declared = {layout.name: layout for row in catalogue for layout in row.layouts}
+    return dict(CORE_LAYOUTS) | {name: declared[name] for name in sorted(declared) if name not in CORE_LAYOUTS}
+
+
+def agree(common: Sequence[str], ops: PluginRow | None) -> tuple[str, str]:
+    """The layout among those that attention accepts (never empty), and why.
+
+    Operators that do not know the layout leave the KV write to attention, so they weigh in without a veto.
+    """
+    written = () if ops is None or ops.manifest is None else ops.manifest.layouts
+    for name in common:
+        if name in written:
+            return name, f"the first that attention accepts and ops {ops.name if ops else ''!r} can write"
+    if written and ops is not None:
+        return common[0], f"the first that attention accepts; ops {ops.name!r} knows none and leaves the write to it"
+    return common[0], "the first that attention accepts"

@@ -1,0 +1,98 @@
+"""Notifies observers, one by one under a guard, in stack order. Costs one dictionary look-up when nobody listens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ObserverContext, ProcessInfo
+from jackfield.stack.faults import FaultLedger
+from jackfield.stack.implementations import declared_parameters
+from jackfield.stack.loading import LoadedPlugin, LoadedStack
+
+_STARTED = "jackfield_process_started"
+_STOPPING = "jackfield_process_stopping"
+
+
+class _Listener:
+    """One observer's implementation of one hook, with the time spent in it."""
+
+    __slots__ = ("calls", "function", "key", "parameters", "plugin", "seconds")
+
+    def __init__(self, plugin: LoadedPlugin, function: Callable[..., Any]) -> None:
+        self.plugin = plugin
+        self.key = plugin.selected.key
+        self.function = function
+        self.parameters = declared_parameters(function)
+        self.calls = 0
+        self.seconds = 0.0
+
+
+class ObserverHub:
+    """The observers of one process.
+
+    An exception is booked with scope COUNT; an observer that reaches the limit is not called again. In mode "raise"
+    `notify` lets the ledger's PluginStop through.
+    """
+
+    def __init__(
+        self, loaded: LoadedStack, ledger: FaultLedger, *, timer: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._ledger = ledger
+        self._timer = timer
+        self._all: dict[str, list[_Listener]] = {
+            name: [_Listener(plugin, plugin.hooks[name]) for plugin in loaded.of("observer") if name in plugin.hooks]
+            for name in LIFECYCLE_HOOKS
+        }
+        self._live: dict[str, tuple[_Listener, ...]] = {}
+        self._refresh()
+
+    def listens(self, hook_name: str) -> bool:
+        """Whether anybody would hear this hook; ask before building its record. KeyError for an unknown hook."""
+        return bool(self._live[hook_name])
+
+    def notify(self, hook_name: str, **kwargs: Any) -> None:
+        """Call every live observer of this hook with the arguments of its spec. KeyError for an unknown hook."""
+        for listener in self._live[hook_name]:
+            self._call(listener, kwargs)
+
+    def started(self, process: ProcessInfo) -> None:
+        """`jackfield_process_started`, for which each observer has a context of its own."""
+        for listener in self._live[_STARTED]:
+            context = ObserverContext(**listener.plugin.context_fields(), process=process)
+            self._call(listener, {"context": context})
+
+    def stopping(self, process: ProcessInfo) -> None:
+        """`jackfield_process_stopping`."""
+        self.notify(_STOPPING, process=process)
+
+    def timings(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Plugin "kind.instance" -> hook -> {calls, seconds}; hooks that were never called are left out."""
+        table: dict[str, dict[str, dict[str, float]]] = {}
+        for name, listeners in self._all.items():
+            for listener in listeners:
+                if listener.calls:
+                    row = {"calls": float(listener.calls), "seconds": listener.seconds}
+                    table.setdefault(listener.key, {})[name] = row
+        return table
+
+    def _call(self, listener: _Listener, kwargs: dict[str, Any]) -> None:
+        if len(listener.parameters) != len(kwargs):
+            kwargs = {name: kwargs[name] for name in listener.parameters}
+        began = self._timer()
+        try:
+            listener.function(**kwargs)
+        except Exception as error:
+            self._ledger.record(listener.key, FaultScope.COUNT, error)
+            if self._ledger.quarantined(listener.key):
+                self._refresh()
+        finally:
+            listener.calls += 1
+            listener.seconds += self._timer() - began
+
+    def _refresh(self) -> None:
+        self._live = {
+            name: tuple(listener for listener in listeners if not self._ledger.quarantined(listener.key))
+            for name, listeners in self._all.items()
+        }

@@ -1,0 +1,21 @@
+"""Our own distributions, the ones that auto-selection may choose without `--plugin-allow`.
+
+A written list, because a rule over names or versions is one that a stranger's package can meet by accident. A packaging
+test holds it against the folders `plugins/<group>/<dist>`.
+"""
+
+from __future__ import annotations
+
+OWN_DISTRIBUTIONS: tuple[str, ...] = (
+    "jackfield-attention-torch",
+    "jackfield-cache-prefix",
+    "jackfield-models-llama",
+    "jackfield-models-loaders",
+    "jackfield-observability-jsonl",
+    "jackfield-observability-prometheus",
+    "jackfield-ops-torch",
+    "jackfield-scheduler-loops",
+    "jackfield-scheduler-policies",
+    "jackfield-worker-simulated",
+    "jackfield-worker-torch",
+)

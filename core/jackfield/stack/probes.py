@@ -1,0 +1,66 @@
+"""What a manifest's lists cannot say: the plugin's probe, called here or in a process of its own.
+
+A probe's module imports no torch. `explain` must import no plugin at all, so it asks through a child process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jackfield.config.device import DeviceDescription
+from jackfield.hookspecs import Need, Problem
+from jackfield.stack.catalogue import PluginRow
+from jackfield.stack.child import ChildFailure, call_in_child, serve_child
+from jackfield.stack.imports import told
+
+Prober = Callable[[PluginRow, Need, DeviceDescription], list[str]]
+"""Problems that the row's probe finds; none: it can serve. A probe that raises has one problem."""
+
+
+def probe_here(row: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
+    """Import the probe's module and ask it."""
+    if row.manifest is None or row.manifest.probe is None:
+        return []
+    return _ask(row.manifest.probe, need, device)
+
+
+def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
+    """The same in a fresh process, so that nothing of the plugin is imported into this one."""
+    if row.manifest is None or row.manifest.probe is None:
+        return []
+    order = {"probe": row.manifest.probe, "need": _plain(need), "device": dataclasses.asdict(device)}
+    try:
+        problems: list[str] = call_in_child(__name__, order)
+    except ChildFailure as error:
+        return [f"its probe {row.manifest.probe} failed: {error}"]
+    return problems
+
+
+def _ask(reference: str, need: Need, device: DeviceDescription) -> list[str]:
+    module, _, name = reference.partition(":")
+    try:
+        answer = getattr(importlib.import_module(module), name)(need, device)
+        wrong = [item for item in answer if not isinstance(item, Problem)]
+    except (Exception, SystemExit) as error:
+        return [f"its probe {reference} failed: {told(error)}"]
+    if wrong:
+        return [f"its probe {reference} must return a list of Problem, not of {type(wrong[0]).__name__}"]
+    return [str(problem) for problem in answer]
+
+
+def _plain(need: Need) -> dict[str, Any]:
+    return {**dataclasses.asdict(need), "features": sorted(need.features), "head_sizes": list(need.head_sizes)}
+
+
+def _answer(order: dict[str, Any]) -> list[str]:
+    need = order["need"]
+    need = Need(**{**need, "features": frozenset(need["features"]), "head_sizes": tuple(need["head_sizes"])})
+    return _ask(order["probe"], need, DeviceDescription(**order["device"]))
+
+
+if __name__ == "__main__":
+    sys.exit(serve_child(_answer))

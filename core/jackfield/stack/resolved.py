@@ -1,0 +1,128 @@
+"""The answer of resolution as plain records. They cross to child processes as data and hold no plugin object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jackfield.config.model_config import ModelConfig
+from jackfield.config.server_args import ServerArgs
+from jackfield.config.topology import Topology
+from jackfield.hookspecs.kinds import KINDS
+from jackfield.hookspecs.kv import KVLayout
+from jackfield.hookspecs.model import ModelShape
+from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.names import instance_key
+
+PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectedPlugin:
+    """One plugin of the run.
+
+    version    of the distribution, as its metadata says
+    package    import package whose bytes are hashed; module: the entry-point value
+    options    as given, unvalidated: loading validates them where the plugin runs
+    phases     for `attention`: which of "prefill", "decode" it serves; else empty
+    reason     why it was chosen
+    """
+
+    kind: str
+    name: str
+    instance: str
+    distribution: str
+    version: str
+    package: str
+    module: str
+    manifest: ManifestRow
+    reason: str
+    options: dict[str, Any] = field(default_factory=dict)
+    phases: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """ "kind.instance" """
+        return instance_key(self.kind, self.instance)
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Process roles in which it is loaded."""
+        return self.manifest.processes or KINDS[self.kind].processes
+
+    @property
+    def described(self) -> str:
+        """How messages name it."""
+        return f"{self.kind} plugin {self.name!r} ({self.distribution} {self.version})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """An installed plugin that was not chosen, and why."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedStack:
+    """What runs, in the order of the kinds' table; observers and sinks in the order in which they were named.
+
+    layout   the KV layout that all agreed on; None if the worker uses no attention plugin
+    """
+
+    plugins: tuple[SelectedPlugin, ...]
+    rejected: tuple[Rejected, ...] = ()
+    layout: KVLayout | None = None
+    layout_reason: str = ""
+
+    def of(self, kind: str) -> tuple[SelectedPlugin, ...]:
+        """The plugins of one kind."""
+        return tuple(plugin for plugin in self.plugins if plugin.kind == kind)
+
+    def one(self, kind: str, phase: str | None = None) -> SelectedPlugin | None:
+        """The plugin of an exclusive kind; for `attention` name the phase. None: the kind is not in this stack."""
+        for plugin in self.plugins:
+            if plugin.kind == kind and (phase is None or phase in plugin.phases):
+                return plugin
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What resolution must know of the model, gathered by `facts.py` before it.
+
+    name      how the model is called when nobody says otherwise
+    file      how messages call what was opened
+    files     names that the loaders' patterns are matched against
+    config    its configuration
+    shape     what its code says of it; None if no model plugin is part of the stack
+    """
+
+    name: str
+    file: str
+    files: tuple[str, ...]
+    config: ModelConfig
+    shape: ModelShape | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """An argument that resolution filled in, and the rule that did it."""
+
+    field: str
+    before: Any
+    after: Any
+    rule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """notes: what could not be decided or checked yet, and why (only without model facts)."""
+
+    args: ServerArgs
+    changes: tuple[Change, ...]
+    stack: ResolvedStack
+    topology: Topology
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,163 @@
+"""The one rule by which a plugin of a kind is chosen: the named one or none, else the best usable one of those we trust.
+
+Knows nothing of devices or models: what makes a candidate unusable is the judge's business. Every candidate that is not
+chosen gets its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.hookspecs.kinds import KINDS
+from jackfield.stack.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.names import normalise_name
+from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.resolved import Rejected
+
+Judge = Callable[[PluginRow], Sequence[str]]
+"""Reasons why a healthy plugin cannot serve this run; none: it can."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen row and why."""
+
+    row: PluginRow
+    reason: str
+
+
+class Selector:
+    """Chooses kind by kind and collects the rejections. One for one resolution.
+
+    allow       distributions beside our own from which it may choose when nothing is named
+    provenance  ServerArgs field -> where its value came from, for the messages
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, allow: Iterable[str] = (), provenance: Mapping[str, str] | None = None
+    ) -> None:
+        self._catalogue = catalogue
+        self._trusted = frozenset(OWN_DISTRIBUTIONS) | {normalise_name(name) for name in allow}
+        self._provenance = provenance or {}
+        self.rejected: list[Rejected] = []
+
+    def trusts(self, row: PluginRow) -> bool:
+        """Whether automatic selection may choose from this row's distribution."""
+        return row.distribution in self._trusted
+
+    def source(self, field: str) -> str:
+        """How a message names where a field's value came from."""
+        flag = "--" + field.replace("_", "-")
+        origin = self._provenance.get(field, flag)
+        return flag if origin in (flag, "default") else f"{flag} (from {origin})"
+
+    def named(self, kind: str, name: str, field: str, judge: Judge) -> Choice:
+        """The named plugin. Raises ConfigurationError if it is unknown, broken, in conflict or unusable here."""
+        rows = self._catalogue.find(kind, name)
+        source = self.source(field)
+        if not rows:
+            raise ConfigurationError(
+                f"{source}: no {kind} plugin {name!r} is installed"
+                f"{did_you_mean(name, self._catalogue.names(kind), noun='installed')}"
+            )
+        row = rows[0]
+        if row.status is not Status.OK:
+            raise ConfigurationError(f"{source}: {described(row)} cannot be used: {row.problem}")
+        problems = judge(row)
+        if problems:
+            raise ConfigurationError(f"{source}: {described(row)} cannot serve here: {'; '.join(problems)}")
+        self._reject(
+            kind, {(row.distribution, row.name)}, lambda other: self._why_not(other, judge, row.name, trust=False)
+        )
+        return Choice(row, f"named by {source}")
+
+    def best(self, kind: str, judge: Judge) -> Choice:
+        """The usable plugin of highest priority among our own and the allowed. Raises ConfigurationError if there is none.
+
+        A negative priority means: only when named. A tie goes to the first name, and the reason says so.
+        """
+        usable = [row for row in self._catalogue.rows(kind) if self._candidate(row, judge) is None]
+        if not usable:
+            raise ConfigurationError(self._none_usable(kind, judge))
+        usable.sort(key=lambda row: (-priority(row), row.name))
+        row = usable[0]
+        if row.status is Status.CONFLICT:
+            raise ConfigurationError(
+                f"the {kind} plugin {row.name!r} would be chosen, but {row.problem}, "
+                f"or name another with {KINDS[kind].flag}"
+            )
+        flag = KINDS[kind].flag
+        ties = [other.name for other in usable[1:] if priority(other) == priority(row)]
+        if ties:
+            reason = f"first by name of a tie at priority {priority(row)} with {', '.join(ties)}; {flag} decides it"
+        elif len(usable) > 1:
+            reason = f"highest priority ({priority(row)}) of {', '.join(sorted(other.name for other in usable))}"
+        else:
+            reason = "the only usable one"
+        self._reject(
+            kind, {(row.distribution, row.name)}, lambda other: self._why_not(other, judge, row.name, trust=True)
+        )
+        return Choice(row, reason)
+
+    def choose(self, kind: str, name: str | None, field: str, judge: Judge) -> Choice:
+        """The named one, or the best if none is named."""
+        return self.best(kind, judge) if name is None else self.named(kind, name, field, judge)
+
+    def set_aside(self, kind: str, reason: str, chosen: Iterable[str] = ()) -> None:
+        """Reject every plugin of a kind, except the `chosen` names, for one reason; a broken one for its own."""
+        names = set(chosen)
+        for row in self._catalogue.rows(kind):
+            if row.name and row.name not in names:
+                why = reason if row.status is Status.OK else row.problem
+                self.rejected.append(Rejected(kind=kind, name=row.name, reason=why))
+
+    def only_named(self, row: PluginRow) -> str | None:
+        """Why automatic selection passes over a healthy row, or None."""
+        if not self.trusts(row):
+            return (
+                f"{row.distribution} is not one of our distributions: allow it with --plugin-allow {row.distribution} "
+                f"or name the plugin with {KINDS[row.kind].flag} {row.name}"
+            )
+        if priority(row) < 0:
+            return f"it is used only when named: {KINDS[row.kind].flag} {row.name}"
+        return None
+
+    def _candidate(self, row: PluginRow, judge: Judge) -> str | None:
+        """Why this row takes no part in automatic selection, or None. A conflict takes part, so that it is not silent."""
+        if row.manifest is None or row.status not in (Status.OK, Status.CONFLICT):
+            return row.problem
+        return self.only_named(row) or ("; ".join(judge(row)) or None)
+
+    def _why_not(self, row: PluginRow, judge: Judge, chosen: str, *, trust: bool) -> str:
+        if row.status is not Status.OK:
+            return row.problem
+        reason = "; ".join(judge(row))
+        if reason:
+            return reason
+        if not trust:
+            return f"{chosen!r} was named"
+        return self.only_named(row) or f"its priority {priority(row)} does not exceed that of {chosen!r}"
+
+    def _reject(self, kind: str, chosen: set[tuple[str, str]], why: Callable[[PluginRow], str]) -> None:
+        for row in self._catalogue.rows(kind):
+            if row.name and (row.distribution, row.name) not in chosen:
+                self.rejected.append(Rejected(kind=kind, name=row.name, reason=why(row)))
+
+    def _none_usable(self, kind: str, judge: Judge) -> str:
+        rows = [row for row in self._catalogue.rows(kind) if row.name]
+        if not rows:
+            return f"no {kind} plugin is installed: install one, for example a distribution jackfield-{KINDS[kind].group}-*"
+        lines = "".join(f"\n  - {row.name} ({row.origin}): {self._candidate(row, judge)}" for row in rows)
+        return f"no {kind} plugin can serve here:{lines}"
+
+
+def priority(row: PluginRow) -> int:
+    """The manifest's priority; the lowest there is without a manifest."""
+    return row.manifest.priority if row.manifest is not None else -(2**31)
+
+
+def described(row: PluginRow) -> str:
+    """How messages name a row."""
+    return f"{row.kind} plugin {row.name!r} ({row.origin})"
