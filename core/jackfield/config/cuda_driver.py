@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR in the driver's header."""
@@ -29,10 +31,13 @@ class _NvmlMemory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-def first_cuda_device(library: str = "libcuda.so.1") -> tuple[CudaDevice | None, str]:
-    """The device that CUDA numbers 0 in this process; or None and the reason why there is none."""
+def first_cuda_device(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[CudaDevice | None, str]:
+    """The device that CUDA numbers 0 in this process; or None and the reason why there is none.
+
+    `load` opens a shared library by name and raises OSError if it is not there.
+    """
     try:
-        cuda = ctypes.CDLL(library)
+        cuda = load("libcuda.so.1")
     except OSError:
         return None, "the NVIDIA driver's library is not installed"
     status = cuda.cuInit(0)
@@ -48,7 +53,7 @@ def first_cuda_device(library: str = "libcuda.so.1") -> tuple[CudaDevice | None,
     _check(cuda, cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device))
     name = ctypes.create_string_buffer(256)
     _check(cuda, cuda.cuDeviceGetName(name, len(name), device))
-    free = _free_memory(_uuid(cuda, device))
+    free = _free_memory(_uuid(cuda, device), load)
     return CudaDevice(
         name=name.value.decode(errors="replace"),
         capability=(_attribute(cuda, _MAJOR, device), _attribute(cuda, _MINOR, device)),
@@ -58,22 +63,22 @@ def first_cuda_device(library: str = "libcuda.so.1") -> tuple[CudaDevice | None,
     ), ""
 
 
-def _attribute(cuda: ctypes.CDLL, attribute: int, device: ctypes.c_int) -> int:
+def _attribute(cuda: Any, attribute: int, device: ctypes.c_int) -> int:
     value = ctypes.c_int()
     _check(cuda, cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device))
     return value.value
 
 
-def _uuid(cuda: ctypes.CDLL, device: ctypes.c_int) -> uuid.UUID:
+def _uuid(cuda: Any, device: ctypes.c_int) -> uuid.UUID:
     raw = (ctypes.c_ubyte * 16)()
     _check(cuda, cuda.cuDeviceGetUuid(ctypes.byref(raw), device))
     return uuid.UUID(bytes=bytes(raw))
 
 
-def _free_memory(device: uuid.UUID) -> int | None:
+def _free_memory(device: uuid.UUID, load: Callable[[str], Any]) -> int | None:
     """Bytes free on the device, or None if the management library is missing or does not know it (a partition)."""
     try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        nvml = load("libnvidia-ml.so.1")
     except OSError:
         return None
     if nvml.nvmlInit_v2() != 0:
@@ -89,12 +94,12 @@ def _free_memory(device: uuid.UUID) -> int | None:
         nvml.nvmlShutdown()
 
 
-def _check(cuda: ctypes.CDLL, status: int) -> None:
+def _check(cuda: Any, status: int) -> None:
     if status != 0:
         raise OSError(f"the NVIDIA driver failed: {_error(cuda, status)}")
 
 
-def _error(cuda: ctypes.CDLL, status: int) -> str:
+def _error(cuda: Any, status: int) -> str:
     text = ctypes.c_char_p()
     if cuda.cuGetErrorString(status, ctypes.byref(text)) == 0 and text.value:
         return f"error {status}, {text.value.decode(errors='replace')}"

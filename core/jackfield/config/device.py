@@ -65,8 +65,8 @@ def usable_cores() -> int:
 def _cpu(reason: str) -> DeviceDescription:
     memory, limits = psutil.virtual_memory(), cgroup_limits()
     available, total = int(memory.available), int(memory.total)
-    if limits.memory is not None:
-        available, total = min(available, limits.memory_left or 0), min(total, limits.memory)
+    if limits.memory is not None and limits.memory_left is not None:
+        available, total = min(available, limits.memory_left), min(total, limits.memory)
     return DeviceDescription(
         type="cpu",
         name=platform.processor() or platform.machine() or "cpu",

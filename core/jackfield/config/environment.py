@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from jackfield.config.errors import did_you_mean, refuse
+from jackfield.config.errors import either, nearest, refuse
 from jackfield.config.fields import ENVIRONMENT_PREFIX, Shape, facts_of
 from jackfield.config.layer import Layer
 from jackfield.config.server_args import ServerArgs
@@ -28,8 +28,7 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
         facts = by_variable.get(variable)
         if facts is None:
             if variable not in OTHER_VARIABLES:
-                known = [*by_variable, *OTHER_VARIABLES]
-                problems.append(f"unknown environment variable {variable}{did_you_mean(variable, known)}")
+                problems.append(f"unknown environment variable {variable}{_meant(variable, by_variable)}")
         elif not text:
             problems.append(f"{source}: is set to nothing; unset it or give it a value")
         else:
@@ -46,3 +45,12 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
     if problems:
         raise refuse(problems)
     return layer
+
+
+def _meant(variable: str, fields: Iterable[str]) -> str:
+    # The prefix, which all share, would make every name look alike.
+    known = [name.removeprefix(ENVIRONMENT_PREFIX) for name in (*fields, *OTHER_VARIABLES)]
+    near = nearest(variable.removeprefix(ENVIRONMENT_PREFIX), known)
+    if not near:
+        return "; the known ones are the flags of --help in capitals, such as JACKFIELD_MODEL_PATH for --model-path"
+    return f"; did you mean {either(ENVIRONMENT_PREFIX + name for name in near)}?"

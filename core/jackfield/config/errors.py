@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 LIST_AT_MOST = 16
 """So many valid names are written out when none is near; more would bury the message."""
 
+LEAST_LIKENESS = 0.6
+"""Ratio of matching characters from which a name may be meant (difflib's own default)."""
+
 
 class ConfigurationError(Exception):
     """A configuration that cannot be used: the start stops with exit code 2 and this one message.
@@ -37,11 +40,15 @@ def nearest(name: str, choices: Iterable[str], *, most: int = 3) -> list[str]:
     wanted = _fold(name)
     if not wanted:
         return []
-    found = difflib.get_close_matches(wanted, list(folded), n=most, cutoff=0.6)
+    scores = {key: difflib.SequenceMatcher(None, key, wanted).ratio() for key in folded}
+    best = max(scores.values(), default=0.0)
+    # Close behind a very good match there is only noise.
+    least = max(LEAST_LIKENESS, best - 0.1 if best > 0.8 else 0.0)
+    found = sorted((key for key in folded if scores[key] >= least), key=lambda key: (-scores[key], key))
     words = set(wanted.split("-"))
     for key in sorted(folded, key=lambda key: (len(key), key)):
         theirs = set(key.split("-"))
-        if key not in found and (words <= theirs or theirs <= words or key.startswith(wanted)):
+        if key not in found and best < 0.8 and (words <= theirs or theirs <= words or key.startswith(wanted)):
             found.append(key)
     return [folded[key] for key in found[:most]]
 

@@ -22,7 +22,8 @@ STACK_DEST = "stack"
 class ArgumentParser(argparse.ArgumentParser):
     """argparse with our manners: no abbreviations, and a ConfigurationError that offers the nearest flag.
 
-    Its subparsers are of this class too, so an unknown flag is compared with the flags of the right subcommand.
+    Its subparsers are of this class too, so an unknown flag is compared with the flags of the right subcommand. For
+    that, `parse_known_args` leaves nothing over: it refuses, as `parse_args` does.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -48,7 +49,8 @@ class ArgumentParser(argparse.ArgumentParser):
         name = word.split("=", 1)[0]
         if not word.startswith("-"):
             return f"{self.prog}: unexpected argument {word!r}"
-        return f"{self.prog}: unknown flag {name}{did_you_mean(name, self._option_string_actions)}"
+        meant = did_you_mean(name, self._option_string_actions) or "; --help lists all"
+        return f"{self.prog}: unknown flag {name}{meant}"
 
 
 def add_server_args(parser: argparse.ArgumentParser) -> None:

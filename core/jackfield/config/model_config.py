@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from jackfield.config.context_length import derive_context_length
 from jackfield.config.dtype import checkpoint_dtype
@@ -130,7 +130,9 @@ def _eos(places: tuple[Mapping[str, Any], ...], source: str) -> tuple[int, ...]:
     found: list[int] = []
     for place in places:
         value = place.get("eos_token_id")
-        for item in value if isinstance(value, list) else [] if value is None else [value]:
+        for item in value if isinstance(value, list) else [value]:
+            if _is_absent(item):
+                continue
             if not _is_id(item):
                 raise _wrong(source, "eos_token_id", value, "a token id or a list of them")
             found.append(item)
@@ -139,15 +141,19 @@ def _eos(places: tuple[Mapping[str, Any], ...], source: str) -> tuple[int, ...]:
 
 def _token_id(hf: Mapping[str, Any], name: str, source: str) -> int | None:
     value = hf.get(name)
-    if value is not None and not _is_id(value):
-        # -1 stands for "none" in some older checkpoints.
-        if value == -1 and not isinstance(value, bool):
-            return None
+    if _is_absent(value):
+        return None
+    if not _is_id(value):
         raise _wrong(source, name, value, "a token id")
     return value
 
 
-def _is_id(value: object) -> bool:
+def _is_absent(value: object) -> bool:
+    # -1 stands for "none" in some older checkpoints.
+    return value is None or (value == -1 and not isinstance(value, bool))
+
+
+def _is_id(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

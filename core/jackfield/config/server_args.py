@@ -79,6 +79,7 @@ def _canonical_options(value: object) -> object:
 Text = Annotated[str, MinLen(1)]
 Positive = Annotated[int, Strict(), Ge(1)]
 Switch = Annotated[bool, Strict()]
+Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
 FilePath = Annotated[Path, BeforeValidator(_path_text)]
 Uses = Annotated[
@@ -94,125 +95,133 @@ class ServerArgs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model_path: Annotated[Text | None, BeforeValidator(_path_text), Option(MODEL, "PATH", ("--model",))] = Field(
-        None,
+        default=None,
         description="Directory, .gguf file or Hugging Face id of the model; not given: the embedded "
         "SmolLM2-135M-Instruct.",
     )
     revision: Annotated[Text | None, Option(MODEL)] = Field(
-        None, description="Branch, tag or commit of a model from the Hugging Face hub."
+        default=None, description="Branch, tag or commit of a model from the Hugging Face hub."
     )
     download_dir: Annotated[FilePath | None, Option(MODEL, "DIR")] = Field(
-        None, description="Where fetched models are kept; not given: the user's cache directory."
+        default=None, description="Where fetched models are kept; not given: the user's cache directory."
     )
     served_model_name: Annotated[Text | None, Option(MODEL, "NAME")] = Field(
-        None, description="Name under which the model is served; not given: derived from the model path."
+        default=None, description="Name under which the model is served; not given: derived from the model path."
     )
     load_format: Annotated[str, BeforeValidator(_load_format), Option(MODEL, "LOADER")] = Field(
-        AUTO, description="Loader plugin that reads the model files; auto: the one that recognises them."
+        default=AUTO, description="Loader plugin that reads the model files; auto: the one that recognises them."
     )
-    dtype: Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word), Option(MODEL)] = (
-        Field("auto", description="Type of weights, activations and KV cache; auto: the checkpoint's own.")
+    dtype: Annotated[Dtype, Option(MODEL)] = Field(
+        default="auto", description="Type of weights, activations and KV cache; auto: the checkpoint's own."
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(MODEL)] = Field(
-        "auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."
+        default="auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."
     )
     context_length: Annotated[Positive | None, Option(MODEL, "TOKENS")] = Field(
-        None, description="Longest sequence, prompt and answer together; not given: what the model allows."
+        default=None, description="Longest sequence, prompt and answer together; not given: what the model allows."
     )
     json_model_override_args: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
-        None, description="JSON object laid over the model's configuration; nested objects are merged."
+        default=None, description="JSON object laid over the model's configuration; nested objects are merged."
     )
     skip_tokenizer_init: Annotated[Switch, Option(MODEL)] = Field(
-        False, description="Load no tokenizer: requests and answers are token ids, without text and stop strings."
+        default=False,
+        description="Load no tokenizer: requests and answers are token ids, without text and stop strings.",
     )
     chat_template: Annotated[FilePath | None, Option(MODEL, "FILE")] = Field(
-        None, description="File with a Jinja chat template that replaces the model's own."
+        default=None, description="File with a Jinja chat template that replaces the model's own."
     )
     sampling_defaults: Annotated[Literal["model", "openai"], Option(MODEL)] = Field(
-        "model",
+        default="model",
         description="Sampling defaults of a request that names none: the model's generation_config, or OpenAI's.",
     )
     preferred_sampling_params: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
-        None, description="JSON object of sampling parameters that override the defaults; a request overrides both."
+        default=None,
+        description="JSON object of sampling parameters that override the defaults; a request overrides both.",
     )
     random_seed: Annotated[Annotated[int, Strict(), Ge(0), Le(2**63 - 1)] | None, Option(MODEL, "SEED")] = Field(
-        None, description="Seed of the run; not given: drawn at start and reported."
+        default=None, description="Seed of the run; not given: drawn at start and reported."
     )
 
-    host: Annotated[Text, Option(SERVING)] = Field("127.0.0.1", description="Address on which the server listens.")
+    host: Annotated[Text, Option(SERVING)] = Field(
+        default="127.0.0.1", description="Address on which the server listens."
+    )
     port: Annotated[Annotated[int, Strict(), Ge(0), Le(65535)], Option(SERVING)] = Field(
-        30000, description="Port on which the server listens; 0: any free one."
+        default=30000, description="Port on which the server listens; 0: any free one."
     )
     topology: Annotated[Literal["processes", "inline"], Option(SERVING)] = Field(
-        "processes",
+        default="processes",
         description="processes: main, scheduler and detokenizer run on their own; inline: all in one process.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
-        "info", description="Least level of messages that are logged."
+        default="info", description="Least level of messages that are logged."
     )
     debug: Annotated[Switch, Option(SERVING)] = Field(
-        False, description="Show the traceback of an error that stops the program."
+        default=False, description="Show the traceback of an error that stops the program."
     )
 
     max_running_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
-        None, description="Most requests that run at once; not given: derived from the KV cache."
+        default=None, description="Most requests that run at once; not given: derived from the KV cache."
     )
     max_queued_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
-        None, description="Most requests that wait; more are refused with 503. Not given: no limit."
+        default=None, description="Most requests that wait; more are refused with 503. Not given: no limit."
     )
     max_total_tokens: Annotated[Positive | None, Option(SCHEDULING, "TOKENS")] = Field(
-        None, description="Size of the KV cache in tokens; not given: derived from the available memory."
+        default=None, description="Size of the KV cache in tokens; not given: derived from the available memory."
     )
     max_prefill_tokens: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
-        16384, description="Most prompt tokens that one step computes."
+        default=16384, description="Most prompt tokens that one step computes."
     )
     page_size: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
-        1, description="Tokens in one page of the KV cache; prefixes are shared in whole pages."
+        default=1, description="Tokens in one page of the KV cache; prefixes are shared in whole pages."
     )
     max_skips: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
-        1000, description="Steps in which the policy may pass a waiting request over before it must run next."
+        default=1000, description="Steps in which the policy may pass a waiting request over before it must run next."
     )
 
     tp_size: Annotated[Positive, Option(PARALLEL, "N", ("--tensor-parallel-size", "--tp"))] = Field(
-        1, description="Tensor-parallel ranks of a replica; this version runs one."
+        default=1, description="Tensor-parallel ranks of a replica; this version runs one."
     )
     pp_size: Annotated[Positive, Option(PARALLEL, "N", ("--pipeline-parallel-size",))] = Field(
-        1, description="Pipeline stages of a replica; this version runs one."
+        default=1, description="Pipeline stages of a replica; this version runs one."
     )
     dp_size: Annotated[Positive, Option(PARALLEL, "N", ("--data-parallel-size", "--dp"))] = Field(
-        1, description="Replicas of the model; this version runs one."
+        default=1, description="Replicas of the model; this version runs one."
     )
 
     attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Attention plugin for prefill and decode; auto: chosen, with the reason shown."
+        default=None, description="Attention plugin for prefill and decode; auto: chosen, with the reason shown."
     )
     prefill_attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Attention plugin for prefill only, instead of --attention-backend."
+        default=None, description="Attention plugin for prefill only, instead of --attention-backend."
     )
     decode_attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Attention plugin for decode only, instead of --attention-backend."
+        default=None, description="Attention plugin for decode only, instead of --attention-backend."
     )
     cache_policy: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Prefix cache plugin."
+        default=None, description="Prefix cache plugin."
     )
     schedule_policy: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Plugin that decides who runs next."
+        default=None, description="Plugin that decides who runs next."
     )
     event_loop: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Plugin that drives the scheduler's phases."
+        default=None, description="Plugin that drives the scheduler's phases."
     )
     worker: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Plugin that runs batches: on a real model or on a cost model."
+        default=None, description="Plugin that runs batches: on a real model or on a cost model."
     )
-    ops: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(None, description="Operator plugin.")
+    ops: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Operator plugin."
+    )
     model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
-        None, description="Plugin with the model's code; needed when two offer one architecture."
+        default=None, description="Plugin with the model's code; needed when two offer one architecture."
     )
     metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
-        (), description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.'
+        default=(),
+        description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.',
     )
     observer: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
-        (), description='Observer; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no observer.'
+        default=(),
+        description='Observer; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no observer.',
     )
     options: Annotated[
         dict[str, dict[str, Any]],
@@ -223,17 +232,19 @@ class ServerArgs(BaseModel):
         description="An option of a plugin instance; may be repeated. The value is read as TOML, else as text.",
     )
     plugin_allow: Annotated[tuple[PluginName, ...], BeforeValidator(_several), Option(STACK, "DISTRIBUTION")] = Field(
-        (), description="Distribution of a third party that automatic selection may choose from; may be repeated."
+        default=(),
+        description="Distribution of a third party that automatic selection may choose from; may be repeated.",
     )
 
     plugin_faults: Annotated[Literal["count", "raise"], Option(FAULTS)] = Field(
-        "count", description="An error in an observer or a metrics sink: count it, or stop."
+        default="count", description="An error in an observer or a metrics sink: count it, or stop."
     )
     plugin_fault_limit: Annotated[Positive, Option(FAULTS, "N")] = Field(
-        10, description="Errors after which such a plugin is switched off (and a policy that fails stops the run)."
+        default=10,
+        description="Errors after which such a plugin is switched off (and a policy that fails stops the run).",
     )
     check_invariants: Annotated[Literal["off", "idle", "step"], Option(FAULTS)] = Field(
-        "idle", description="When the scheduler checks its own accounts: never, when idle, or at every step."
+        default="idle", description="When the scheduler checks its own accounts: never, when idle, or at every step."
     )
 
     def plugin_for(self, kind: str, phase: str | None = None) -> str | None:

@@ -61,8 +61,6 @@ def server_args_from_kwargs(kwargs: Mapping[str, Any], environ: Mapping[str, str
                 continue
             if name in _SEVERAL:
                 value = layer.fold_use_options(_SEVERAL[name], value, source)
-            elif fields[name].shape is Shape.NAMES and isinstance(value, list):
-                value = tuple(value)
             layer.set(name, value, source)
         except ValueError as error:
             problems.append(f"{source}: {error}")
@@ -105,18 +103,12 @@ def _combine(above: Layer, environ: Mapping[str, str], stack_file: str | Path | 
     below = Layer() if stack_file is None else read_stack_file(Path(stack_file).expanduser())
     layer = overlay(overlay(below, environment), above)
     provenance = dict.fromkeys(facts_of(ServerArgs), DEFAULT) | layer.provenance
-    values = {name: _from_list(name, value) for name, value in layer.values.items()}
     try:
-        args = ServerArgs.model_validate(values)
+        args = ServerArgs.model_validate(layer.values)
     except ValidationError as error:
         raise configuration_error(error, provenance) from None
     _check_files(args, provenance)
     return args, provenance
-
-
-def _from_list(name: str, value: Any) -> Any:
-    # TOML has lists where the record has tuples.
-    return tuple(value) if isinstance(value, list) and facts_of(ServerArgs)[name].shape is Shape.NAMES else value
 
 
 def _check_files(args: ServerArgs, provenance: Mapping[str, str]) -> None:
