@@ -12,8 +12,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Le, MinLen
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from jackfield.config.fields import Option
@@ -76,8 +84,8 @@ def _canonical_options(value: object) -> object:
     return canonical
 
 
-Text = Annotated[str, MinLen(1)]
-Positive = Annotated[int, Strict(), Ge(1)]
+Text = Annotated[str, StringConstraints(min_length=1)]
+Positive = Annotated[int, Strict(), Field(ge=1)]
 Switch = Annotated[bool, Strict()]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
@@ -138,14 +146,14 @@ class ServerArgs(BaseModel):
         default=None,
         description="JSON object of sampling parameters that override the defaults; a request overrides both.",
     )
-    random_seed: Annotated[Annotated[int, Strict(), Ge(0), Le(2**63 - 1)] | None, Option(MODEL, "SEED")] = Field(
+    random_seed: Annotated[Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)] | None, Option(MODEL, "SEED")] = Field(
         default=None, description="Seed of the run; not given: drawn at start and reported."
     )
 
     host: Annotated[Text, Option(SERVING)] = Field(
         default="127.0.0.1", description="Address on which the server listens."
     )
-    port: Annotated[Annotated[int, Strict(), Ge(0), Le(65535)], Option(SERVING)] = Field(
+    port: Annotated[Annotated[int, Strict(), Field(ge=0, le=65535)], Option(SERVING)] = Field(
         default=30000, description="Port on which the server listens; 0: any free one."
     )
     topology: Annotated[Literal["processes", "inline"], Option(SERVING)] = Field(
