@@ -1,0 +1,222 @@
+"""What a client may ask of sampling: from the values that were sent to a `SamplingParams`, or one clear refusal.
+
+Pure validation, no defaults of its own beyond those of `SamplingParams`. Nothing is ignored in silence: an unknown name,
+a value of the wrong type or range, and a field that this version does not implement are each a 400 that names the field.
+
+Policies, where real servers differ:
+  null means absent, for every field
+  temperature   any finite number from 0; below 1e-6 it is greedy
+  top_p         (0, 1]; 0 is refused, it is neither "off" nor a way to say greedy
+  top_k         -1 and 0 are off; a value of the vocabulary's size or more is off too
+  stop          "" is refused, alone or in a list; [] means none
+  numbers       true, "0.7" and 5.0 for a whole number are of the wrong type
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.ipc.messages import SamplingParams
+from jackfield.managers.errors import RequestError
+from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
+from jackfield.managers.tokenizer import check_unicode
+
+GREEDY_BELOW = 1e-6
+MAX_STOPS = 32
+MAX_STOP_CHARS = 1024
+MAX_COUNT = 2**31 - 1
+
+_ALIASES = {"sampling_seed": "seed"}
+
+_MEANT = {"max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "max_length": "max_new_tokens"}
+
+FIELDS = (
+    "max_new_tokens",
+    "stop",
+    "stop_token_ids",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "sampling_seed",
+    "ignore_eos",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "no_stop_trim",
+    "stream_interval",
+)
+"""The names that a client may send."""
+
+
+def make_sampling_params(
+    given: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any],
+    vocab_size: int,
+    unknown: Literal["refuse", "ignore"] = "refuse",
+) -> SamplingParams:
+    """The settings of one request.
+
+    given      what the client sent
+    defaults   the model's or the operator's values for what the client left out, in the same names
+    unknown    "ignore" for callers whose own schema has checked the names; fields that are known but not implemented
+               are refused either way
+
+    Raises RequestError naming the field.
+    """
+    sent = {name: value for name, value in given.items() if value is not None}
+    refuse_not_yet(sent)
+    if unknown == "refuse":
+        for name in sent:
+            if name not in FIELDS and name not in NOT_YET:
+                raise RequestError(_unknown(name), param=str(name))
+    if "seed" in sent and "sampling_seed" in sent and sent["seed"] != sent["sampling_seed"]:
+        raise RequestError("seed and sampling_seed are two names of one field, and differ", param="sampling_seed")
+    values = {name: value for name, value in defaults.items() if value is not None}
+    values.update(sent)
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        check = _CHECKS.get(name)
+        if check is not None:
+            made[_ALIASES.get(name, name)] = check(name, value, vocab_size)
+    # Fast tokenizers put no spaces around special tokens, whatever it says; it is accepted for SGLang's clients.
+    made.pop("spaces_between_special_tokens", None)
+    return SamplingParams(**made)
+
+
+def check_defaults(defaults: Mapping[str, Any]) -> None:
+    """Check the model's or the operator's values once, at start: a broken checkpoint is not each client's 400.
+
+    Raises ConfigurationError naming the value.
+    """
+    try:
+        make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT)
+    except RequestError as error:
+        raise ConfigurationError(f"default sampling parameters: {error.message}") from error
+
+
+def _unknown(name: object) -> str:
+    text = str(name)
+    if text in _MEANT:
+        return f"there is no sampling parameter {text!r} here; did you mean {_MEANT[text]!r}?"
+    return f"there is no sampling parameter {text!r}{did_you_mean(text, FIELDS, noun='parameters')}"
+
+
+def _refused(name: str, want: str, value: Any) -> RequestError:
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = f"{shown[:80]}..."
+    return RequestError(f"{name} must be {want}, not {shown}", param=name)
+
+
+def _real(name: str, value: Any, want: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _refused(name, want, value)
+    try:
+        real = float(value)
+    except OverflowError:
+        raise _refused(name, want, value) from None
+    if not math.isfinite(real):
+        raise _refused(name, want, value)
+    return real
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    want = f"a whole number from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
+        raise _refused(name, want, value)
+    return int(value)
+
+
+def _temperature(name: str, value: Any, vocab_size: int) -> float:
+    real = _real(name, value, "a finite number from 0")
+    if real < 0:
+        raise _refused(name, "a finite number from 0", value)
+    return real if real >= GREEDY_BELOW else 0.0
+
+
+def _top_p(name: str, value: Any, vocab_size: int) -> float:
+    want = "a number above 0 and at most 1"
+    real = _real(name, value, want)
+    if not 0 < real <= 1:
+        raise _refused(name, want, value)
+    return real
+
+
+def _min_p(name: str, value: Any, vocab_size: int) -> float:
+    want = "a number from 0 to 1"
+    real = _real(name, value, want)
+    if not 0 <= real <= 1:
+        raise _refused(name, want, value)
+    return real
+
+
+def _top_k(name: str, value: Any, vocab_size: int) -> int:
+    want = "a whole number from 1, or -1 or 0 for no limit"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < -1:
+        raise _refused(name, want, value)
+    return int(value) if 0 < int(value) < vocab_size else 0
+
+
+def _count(name: str, value: Any, vocab_size: int) -> int:
+    return _whole(name, value, 0, MAX_COUNT)
+
+
+def _interval(name: str, value: Any, vocab_size: int) -> int:
+    return _whole(name, value, 1, MAX_COUNT)
+
+
+def _seed(name: str, value: Any, vocab_size: int) -> int:
+    return _whole(name, value, -(2**63), 2**63 - 1)
+
+
+def _flag(name: str, value: Any, vocab_size: int) -> bool:
+    if not isinstance(value, bool):
+        raise _refused(name, "true or false", value)
+    return value
+
+
+def _stop(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, Sequence) or isinstance(stops, bytes):
+        raise _refused(name, "a text or a list of texts", value)
+    if len(stops) > MAX_STOPS:
+        raise RequestError(f"{name} holds {len(stops)} strings; at most {MAX_STOPS} are allowed", param=name)
+    for stop in stops:
+        if not isinstance(stop, str):
+            raise _refused(name, "a text or a list of texts", value)
+        if not stop:
+            raise RequestError(f"{name} holds an empty string, which would end every answer at once", param=name)
+        if len(stop) > MAX_STOP_CHARS:
+            raise RequestError(f"a {name} string may have at most {MAX_STOP_CHARS} characters", param=name)
+        check_unicode(stop, name)
+    return tuple(dict.fromkeys(stops))
+
+
+def _stop_token_ids(name: str, value: Any, vocab_size: int) -> tuple[int, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _refused(name, "a list of token ids", value)
+    return tuple(dict.fromkeys(_whole(name, token, 0, vocab_size - 1) for token in value))
+
+
+_CHECKS = {
+    "max_new_tokens": _count,
+    "stop": _stop,
+    "stop_token_ids": _stop_token_ids,
+    "temperature": _temperature,
+    "top_p": _top_p,
+    "top_k": _top_k,
+    "min_p": _min_p,
+    "seed": _seed,
+    "sampling_seed": _seed,
+    "ignore_eos": _flag,
+    "skip_special_tokens": _flag,
+    "spaces_between_special_tokens": _flag,
+    "no_stop_trim": _flag,
+    "stream_interval": _interval,
+}

@@ -1,0 +1,273 @@
+"""Chat messages to the prompt text that the model was trained on, with the model's own template.
+
+Knows templates and the shape of messages; tokens are the tokenizer's, and which fields a client may send the API's. A
+rendered prompt has its special tokens in it: encode it with `add_special_tokens=False`.
+
+Policies: content null is ""; for a template that reads strings, several text parts are joined with a space, as SGLang
+does it; parts other than text are refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from jackfield.config.errors import ConfigurationError
+from jackfield.hookspecs.loader import TokenizerFiles
+from jackfield.managers.chat_environment import chat_environment
+from jackfield.managers.content_format import ContentFormat, content_format
+from jackfield.managers.errors import RequestError
+from jackfield.managers.tokenizer import Tokenizer, check_unicode
+
+log = logging.getLogger(__name__)
+
+MAX_PROMPT_CHARS = 16 * 2**20
+"""A template that writes more than this is out of hand; no context holds it."""
+
+_RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
+_CONTINUE_HERE = "<<<jackfield: the final message goes on here>>> "
+# What Jinja itself, or a template's arithmetic over unexpected values, can raise. MemoryError and the like are not ours.
+_TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+)
+
+
+class TemplateManager:
+    """Templates are compiled once; `render` may be called from any thread.
+
+    files       the checkpoint's template and special tokens; None: it has none
+    override    a file that takes the place of the checkpoint's default template: Jinja source, or JSON with the key
+                `chat_template`. Raises ConfigurationError if it cannot be used
+    tokenizer   encodes what `encode` renders; None: only `render`
+    now         the date for templates that show one
+
+    A template of the checkpoint that cannot be compiled is logged, and refuses chat requests only: completions work
+    without it.
+    """
+
+    def __init__(
+        self,
+        files: TokenizerFiles | None,
+        override: Path | None = None,
+        tokenizer: Tokenizer | None = None,
+        *,
+        now: Callable[[], datetime] = datetime.now,
+        max_chars: int = MAX_PROMPT_CHARS,
+    ) -> None:
+        self._environment = chat_environment(now)
+        self._tokenizer = tokenizer
+        self._max_chars = max_chars
+        self._special_tokens = dict(files.special_tokens) if files is not None else {}
+        self._templates: dict[str, _Compiled] = {}
+        self._problem = "the model has no chat template"
+        sources = dict(files.chat_templates) if files is not None else {}
+        if files is not None and files.chat_template is not None:
+            sources["default"] = files.chat_template
+        if override is not None:
+            sources = {"default": _read_override(override)}
+        for name, source in sources.items():
+            try:
+                self._templates[name] = _Compiled(self._environment, source)
+            except (jinja2.TemplateError, RecursionError) as error:
+                if override is not None:
+                    raise ConfigurationError(f"--chat-template {override}: not a Jinja template: {error}") from error
+                log.warning("the model's chat template %r cannot be used: %s", name, error)
+                self._problem = f"the model's chat template cannot be used ({error})"
+
+    @property
+    def has_template(self) -> bool:
+        return "default" in self._templates
+
+    def content_format(self) -> ContentFormat:
+        """How the default template reads content. Raises RequestError if there is none."""
+        return self._choose(tools=False).format
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **template_kwargs: Any,
+    ) -> str:
+        """The prompt.
+
+        add_generation_prompt    end with the header of an assistant's turn
+        continue_final_message   the last message is the beginning of the answer: its turn stays open, and no header is
+                                 added whatever `add_generation_prompt` says
+        tools                    descriptions for the template; the one named "tool_use" is taken if there is one
+        template_kwargs          further variables of the template (`enable_thinking`, ...)
+
+        Raises RequestError (400) for messages that are malformed or that the template refuses, and if there is no
+        template.
+        """
+        reserved = _RESERVED & template_kwargs.keys()
+        if reserved:
+            name = sorted(reserved)[0]
+            raise RequestError(f"chat_template_kwargs may not set {name}", param="chat_template_kwargs")
+        chosen = self._choose(tools=bool(tools))
+        plain = _plain_messages(messages, chosen.format)
+        if continue_final_message:
+            _mark(plain)
+        text = self._run(
+            chosen.template,
+            {
+                **self._special_tokens,
+                **template_kwargs,
+                "messages": plain,
+                "tools": list(tools) if tools else None,
+                "add_generation_prompt": add_generation_prompt and not continue_final_message,
+            },
+        )
+        return _cut_at_mark(text) if continue_final_message else text
+
+    def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """The prompt's ids; options as for `render`. The special tokens are the template's own: none is added."""
+        if self._tokenizer is None:
+            raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="messages")
+        return self._tokenizer.encode(self.render(messages, **options), add_special_tokens=False, param="messages")
+
+    def _choose(self, *, tools: bool) -> _Compiled:
+        chosen = self._templates.get("tool_use") if tools else None
+        chosen = chosen or self._templates.get("default")
+        if chosen is None:
+            named = f"; it has templates named {', '.join(self._templates)}" if self._templates else ""
+            raise RequestError(
+                f"{self._problem}{named}, so chat is not possible: send a plain prompt (completions work), "
+                "or start with --chat-template FILE",
+                param="messages",
+            )
+        return chosen
+
+    def _run(self, template: jinja2.Template, variables: dict[str, Any]) -> str:
+        parts, length = [], 0
+        try:
+            for part in template.generate(variables):
+                length += len(part)
+                if length > self._max_chars:
+                    raise RequestError(
+                        f"messages: the chat template made more than {self._max_chars} characters of them",
+                        param="messages",
+                    )
+                parts.append(part)
+        except _TEMPLATE_FAULTS as error:
+            raise RequestError(
+                f"messages: the model's chat template refuses them: {error or type(error).__name__}", param="messages"
+            ) from error
+        return "".join(parts)
+
+
+class _Compiled:
+    def __init__(self, environment: jinja2.Environment, source: str) -> None:
+        self.format = content_format(environment.parse(source))
+        self.template = environment.from_string(source)
+
+
+def _read_override(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--chat-template {path}: cannot be read: {error}") from error
+    if path.suffix != ".json":
+        return text
+    try:
+        template = json.loads(text)["chat_template"]
+    except (ValueError, TypeError, LookupError):
+        template = None
+    if not isinstance(template, str):
+        raise ConfigurationError(
+            f"--chat-template {path}: a JSON file must be an object whose key chat_template holds Jinja source"
+        )
+    return template
+
+
+def _plain_messages(messages: Any, wanted: ContentFormat) -> list[dict[str, Any]]:
+    """A checked copy, with content as the template reads it."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise RequestError("messages must be a list of messages", param="messages")
+    if not messages:
+        raise RequestError("messages is empty: a chat needs at least one message", param="messages")
+    return [_plain_message(message, f"messages[{i}]", wanted) for i, message in enumerate(messages)]
+
+
+def _plain_message(message: Any, where: str, wanted: ContentFormat) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise RequestError(f"{where} must be an object with role and content", param=where)
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise RequestError(f"{where}.role must be a text such as 'user'", param=f"{where}.role")
+    check_unicode(role, f"{where}.role")
+    # Templates tell an absent field from one that is null, and clients send null for "absent".
+    plain = {name: value for name, value in message.items() if value is not None}
+    plain["content"] = _plain_content(message.get("content"), f"{where}.content", wanted)
+    return plain
+
+
+def _plain_content(content: Any, where: str, wanted: ContentFormat) -> str | list[dict[str, Any]]:
+    if content is None:
+        content = ""
+    if isinstance(content, str):
+        check_unicode(content, where)
+        # A template that only loops would take a string apart into its characters.
+        wrap = wanted.kind == "openai" and not wanted.takes_both
+        return [{"type": "text", "text": content}] if wrap else content
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        raise RequestError(f"{where} must be a text or a list of parts", param=where)
+    parts = [_plain_part(part, f"{where}[{i}]") for i, part in enumerate(content)]
+    if wanted.kind == "openai":
+        return parts
+    return " ".join(part["text"] for part in parts)
+
+
+def _plain_part(part: Any, where: str) -> dict[str, Any]:
+    if not isinstance(part, Mapping):
+        raise RequestError(f"{where} must be an object with a type", param=where)
+    if part.get("type") != "text":
+        raise RequestError(
+            f"{where}.type {part.get('type')!r} is not supported: this model takes parts of type 'text' only",
+            param=f"{where}.type",
+        )
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise RequestError(f"{where}.text must be a text", param=f"{where}.text")
+    check_unicode(text, f"{where}.text")
+    return {"type": "text", "text": text}
+
+
+def _mark(messages: list[dict[str, Any]]) -> None:
+    """Put the mark at the end of the last message's text."""
+    last = messages[-1]
+    if isinstance(last["content"], str):
+        last["content"] += _CONTINUE_HERE
+    elif last["content"]:
+        last["content"][-1]["text"] += _CONTINUE_HERE
+    else:
+        raise RequestError(
+            "continue_final_message: the last message has no content to continue", param="continue_final_message"
+        )
+
+
+def _cut_at_mark(text: str) -> str:
+    """What stands before the mark. A template that trims content has eaten the mark's last space; then it would have
+    trimmed the end of the message as well."""
+    place = text.rfind(_CONTINUE_HERE.strip())
+    if place < 0:
+        raise RequestError(
+            "continue_final_message: the model's chat template does not show the end of the last message",
+            param="continue_final_message",
+        )
+    before = text[:place]
+    return before if text.startswith(_CONTINUE_HERE, place) else before.rstrip()
