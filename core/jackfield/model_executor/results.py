@@ -46,15 +46,12 @@ class TorchLaunched(Launched):
 
 
 class TorchResult:
-    """`PendingResult` of one step. tokens int64 [m] and finite bool [m] on the device."""
+    """`PendingResult` of one step. tokens int64 [m] on the device, negative where a row's logits were not finite."""
 
-    def __init__(
-        self, num_rows: int, sampled: NDArray[np.int64], tokens: torch.Tensor | None, finite: torch.Tensor | None
-    ) -> None:
+    def __init__(self, num_rows: int, sampled: NDArray[np.int64], tokens: torch.Tensor | None) -> None:
         self._num_rows = num_rows
         self._sampled = sampled
         self._tokens = None if tokens is None else _to_host(tokens)
-        self._finite = None if finite is None else _to_host(finite)
         self._copied: torch.Event | None = None
         if tokens is not None and tokens.device.type == "cuda":
             self._copied = torch.Event(tokens.device)
@@ -69,11 +66,12 @@ class TorchResult:
         counts = np.zeros(self._num_rows, dtype=np.int32)
         errors: dict[int, str] = {}
         tokens = np.empty(0, dtype=np.int32)
-        if self._tokens is not None and self._finite is not None:
-            finite = self._finite.numpy()
-            counts[self._sampled[finite]] = 1
-            errors = {int(i): NOT_FINITE for i in self._sampled[~finite]}
-            tokens = self._tokens.numpy()[finite].astype(np.int32)
+        if self._tokens is not None:
+            drawn = self._tokens.numpy()
+            good = drawn >= 0
+            counts[self._sampled[good]] = 1
+            errors = {int(i): NOT_FINITE for i in self._sampled[~good]}
+            tokens = drawn[good].astype(np.int32)
         starts = np.zeros(self._num_rows + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])
         return WorkerResult(tokens=tokens, starts=starts, errors=errors)

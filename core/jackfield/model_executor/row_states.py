@@ -1,7 +1,7 @@
-"""What the worker remembers of each row on the host: is it open, and has its newest token been sampled here.
+"""What the worker remembers of each row on the host: is it open, how far has it slots, is its newest token sampled here.
 
-It turns a scheduler's slip (a row used after it was closed, a relay of a token that does not exist) into an error before
-the device reads garbage.
+It turns a scheduler's slip (a row used after it was closed, a token without a slot, a relay of a token that does not
+exist) into an error before the device reads garbage.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class RowStates:
         self._open = np.zeros(max_rows, dtype=np.bool_)
         self._has_newest = np.zeros(max_rows, dtype=np.bool_)
         self._owner = np.zeros(max_rows, dtype=np.int64)  # uid of the request that has the row
+        self._written = np.zeros(max_rows, dtype=np.int64)  # tokens of the row that have slots in the table
 
     def check(self, batch: ModelWorkerBatch) -> None:
         """Raises InvalidBatch; changes nothing."""
@@ -35,6 +36,13 @@ class RowStates:
         not_open = batch.rows[~after[batch.rows]]
         if not_open.size:
             raise InvalidBatch(f"step {batch.step}: row {not_open[0]} is in the batch, but is not open")
+        written = self._written_after(batch)[batch.rows]
+        short = np.flatnonzero(batch.computed + batch.new_tokens > written)
+        if short.size:
+            row, end = batch.rows[short[0]], (batch.computed + batch.new_tokens)[short[0]]
+            raise InvalidBatch(
+                f"step {batch.step}: row {row} goes on to {end} tokens, but only {written[short[0]]} of them have a slot"
+            )
         relayed = batch.rows[batch.relay]
         newly = np.isin(relayed, [row.row for row in batch.opened])
         unknown = relayed[newly | ~self._has_newest[relayed]]
@@ -45,12 +53,20 @@ class RowStates:
 
     def apply(self, batch: ModelWorkerBatch) -> None:
         """Take over a checked batch's changes."""
+        self._written = self._written_after(batch)
         self._open[batch.closed] = False
         for row in batch.opened:
             self._open[row.row] = True
             self._has_newest[row.row] = False
             self._owner[row.row] = row.uid
         self._has_newest[batch.rows[batch.sample]] = False  # until this step is sampled
+
+    def _written_after(self, batch: ModelWorkerBatch) -> NDArray[np.int64]:
+        written = self._written.copy()
+        written[batch.closed] = 0
+        written[[row.row for row in batch.opened]] = 0
+        np.maximum.at(written, batch.writes.rows, batch.writes.starts.astype(np.int64) + batch.writes.lengths)
+        return written
 
     def owners(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
         """uid of each row's request."""

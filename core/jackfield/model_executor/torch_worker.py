@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
 
 from jackfield.hookspecs import (
     AttentionLimits,
+    KVTensors,
     Launched,
     ModelWorker,
     ModelWorkerBatch,
@@ -34,7 +36,10 @@ logger = logging.getLogger(__name__)
 
 
 class TorchWorker(ModelWorker):
-    """One rank. The number of threads on a CPU is torch's own (`OMP_NUM_THREADS`)."""
+    """One rank. The number of threads on a CPU is torch's own (`OMP_NUM_THREADS`).
+
+    kv    group name -> the KV cache's tensors; None once closed
+    """
 
     def __init__(self, context: WorkerContext) -> None:
         """Load the model, allocate the KV pool, make the attention backends.
@@ -91,7 +96,9 @@ class TorchWorker(ModelWorker):
             device=device,
             dtype=dtype,
         )
-        attention.bind(allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device))
+        kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device)
+        attention.bind(kv)
+        self.kv: Mapping[str, KVTensors] | None = kv
         self._runner: ModelRunner | None = ModelRunner(model, ops, attention)
         self._ops = ops
         self._device = device
@@ -149,23 +156,21 @@ class TorchWorker(ModelWorker):
             raise ValueError("this worker does not take token masks")
         self._sampled = step.order
         if step.logits is None or step.sampling is None:
-            return TorchResult(step.rows.size, step.sampled, None, None)
-        # A sum is finite only if every logit is, and costs one pass. A row that is not gets harmless logits, so that
-        # sampling its neighbours goes on, and an error instead of a token.
-        finite = torch.isfinite(step.logits.sum(dim=-1))
-        logits = step.logits.masked_fill_(~finite[:, None], 0.0)
-        tokens = self._ops.sample(logits, step.sampling)
-        step.logits = None
+            return TorchResult(step.rows.size, step.sampled, None)
+        tokens = self._ops.sample(step.logits, step.sampling)  # -1 for a row whose logits are not finite
+        step.logits = step.sampling = None
         rows, owners = step.rows[step.sampled], step.owners[step.sampled]
         still = self._rows.sampled(rows, owners)
-        self._newest[upload(rows[still], self._device, "int64")] = tokens[upload(still, self._device, "bool")]
-        return TorchResult(step.rows.size, step.sampled, tokens, finite)
+        # A row that failed relays token 0, if a step after it is in flight already: an id like any other, never kept.
+        newest = tokens.clamp(min=0)[upload(still.nonzero()[0], self._device, "int64")]
+        self._newest[upload(rows[still], self._device, "int64")] = newest
+        return TorchResult(step.rows.size, step.sampled, tokens)
 
     def close(self) -> None:
         """Drop the model, the KV pool and the tables. A result that is still pending stays readable."""
         if self._runner is None:
             return
-        self._runner = None
+        self._runner = self.kv = None
         del self._ops, self._table, self._newest, self._sampling
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

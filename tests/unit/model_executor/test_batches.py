@@ -125,6 +125,8 @@ def test_row_states_follow_open_close_and_sampling() -> None:
     assert states.sampled(rows, owners).tolist() == [True, False]  # row 1 is another request's by now
     with pytest.raises(InvalidBatch, match="row 1 relays"):
         go(relay=flags(False, True))
+    with pytest.raises(InvalidBatch, match="row 1 goes on to 6 tokens, but only 0 of them have a slot"):
+        go(closed=ints(1), opened=(opened(1, 14),), writes=RowWrites())
     with pytest.raises(InvalidBatch, match="row 4 is closed, but was not open"):
         go(closed=ints(4))
     with pytest.raises(InvalidBatch, match="row 3 is in the batch"):
