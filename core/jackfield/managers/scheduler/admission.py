@@ -1,0 +1,202 @@
+"""Who of the waiting requests gets a row now, and how many of its tokens run in this step.
+
+The order is the policy's; the limits are the core's, applied after it: places, tokens of the step, KV memory for the
+request's worst case (so that decode can never run out), hold-back of twins, and the bound on being passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import HOLD, Chosen, Lease, SchedulerView, StepBudget
+from jackfield.managers.capacity import kv_tokens
+from jackfield.managers.scheduler.batch import RowDeltas
+from jackfield.managers.scheduler.hold_back import HoldBack
+from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.queue import WaitingQueue
+from jackfield.managers.scheduler.request import Request, RequestState
+from jackfield.managers.scheduler.running import RunningTable
+from jackfield.mem_cache.accounting import round_down, round_up
+from jackfield.observability.stages import RequestStage
+
+
+@dataclass
+class _Round:
+    """What one round of admission has taken, and what is left to take."""
+
+    tokens_left: int
+    places_left: int
+    cuts_left: int
+    alone: bool
+    promised: int
+    passed: NDArray[np.bool_]
+    rows: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+
+    def chosen(self) -> Chosen:
+        return Chosen(rows=np.array(self.rows, dtype=np.intp), tokens=np.array(self.tokens, dtype=np.int32))
+
+
+class Admission:
+    def __init__(
+        self,
+        *,
+        max_running: int,
+        hints: bool,
+        waiting: WaitingQueue,
+        running: RunningTable,
+        memory: KVMemory,
+        policy: PolicyGuard,
+        hold_back: HoldBack,
+        deltas: RowDeltas,
+    ) -> None:
+        self._max_running = max_running
+        self._hints = hints
+        self._waiting = waiting
+        self._running = running
+        self._memory = memory
+        self._policy = policy
+        self._hold_back = hold_back
+        self._deltas = deltas
+        self._hinted_changes = -1
+        self._hinted_uid = 0
+
+    def admit(
+        self, view: SchedulerView, budget: StepBudget, *, tokens: int, cuts_left: int, alone: bool
+    ) -> NDArray[np.int32]:
+        """Move requests from waiting to running. Returns the tokens that each advances in this step [k]; they are the last
+        k rows of the running table, with their row and lease, and no slots yet beyond the lease.
+
+        tokens      prompt tokens that the step has left
+        cuts_left   requests whose prompt may still be cut by the budget in this step
+        alone       no other prompt is computed in this step: the first may be cut in any case, or one longer than the
+                    budget would never run
+        """
+        waiting = self._waiting.table
+        places = min(self._max_running - len(self._running), self._memory.rows.available())
+        if not len(waiting) or places <= 0 or tokens <= 0:
+            return np.empty(0, dtype=np.int32)
+        self._renew_hints()
+        overdue = self._waiting.overdue()
+        order = self._policy.order(waiting.view, view)
+        passed = np.zeros(len(waiting), dtype=np.bool_)
+        if order is None:
+            order = np.arange(len(waiting))
+        elif len(order) < len(waiting):
+            passed[:] = True
+            passed[order] = False
+        if len(overdue):
+            order = np.concatenate([overdue, order[~np.isin(order, overdue)]])
+            passed[overdue] = False
+        running = self._running
+        turn = _Round(
+            tokens_left=tokens,
+            places_left=places,
+            cuts_left=cuts_left,
+            alone=alone,
+            promised=int((running["reserved"] - running["allocated"]).sum()),
+            passed=passed,
+        )
+        self._choose(order, len(overdue), view, budget, turn)
+        return self._enter(turn, view.now)
+
+    def _choose(
+        self, order: NDArray[np.intp], overdue: int, view: SchedulerView, budget: StepBudget, turn: _Round
+    ) -> None:
+        waiting, memory = self._waiting.table, self._memory
+        requests = waiting["request"]
+        candidates = order[: max(budget.candidates, overdue)].tolist()
+        for place, row in enumerate(candidates):
+            if not turn.places_left or not turn.tokens_left:
+                return
+            request: Request = requests[row]
+            length = len(request.prompt)
+            limit = round_down(
+                length - 1, memory.page_size
+            )  # the last token is always computed: it gives the first draw
+            if place >= overdue and self._hold_back.active:
+                cached = min(int(memory.peek([request.prompt_key])[0]), limit)
+                if self._hold_back.blocks(request, cached):
+                    turn.passed[row] = True
+                    continue
+            lease = memory.acquire(request.prompt_key, limit)
+            worst = round_up(kv_tokens(length, request.max_new_tokens), memory.page_size) - lease.length
+            missing = length - lease.length
+            if not memory.fits(worst, turn.promised):
+                memory.release(lease)
+                return  # the first who does not fit waits at the head: memory that comes free is not taken from under it
+            count = most = min(missing, turn.tokens_left)
+            if self._policy.takes and place >= overdue:
+                count = self._policy.take(row, most, waiting.view, turn.chosen(), view)
+            if count == HOLD:
+                memory.release(lease)
+                turn.passed[order[place:]] = True
+                return
+            if count == 0:
+                memory.release(lease)
+                turn.passed[row] = True
+                continue
+            if count < missing:
+                if turn.cuts_left <= 0 and (turn.rows or not turn.alone):
+                    memory.release(lease)
+                    return
+                turn.cuts_left -= 1
+            turn.rows.append(row)
+            turn.tokens.append(count)
+            turn.leases.append(lease)
+            turn.tokens_left -= count
+            turn.places_left -= 1
+            turn.promised += worst
+            self._hold_back.watch(request, lease.length)
+
+    def _enter(self, turn: _Round, now: float) -> NDArray[np.int32]:
+        if not turn.rows:
+            self._waiting.count_skips(turn.passed, 0)
+            return np.empty(0, dtype=np.int32)
+        rows = np.array(turn.rows, dtype=np.intp)
+        stay = np.ones(len(turn.passed), dtype=np.bool_)
+        stay[rows] = False
+        columns = self._waiting.take(rows)
+        self._waiting.count_skips(turn.passed[stay], int(columns["uid"].max()))
+        self._open_rows(columns, turn.leases, now)
+        self._running.extend(columns)
+        self._running.reindex()
+        return np.array(turn.tokens, dtype=np.int32)
+
+    def _open_rows(self, columns: dict[str, NDArray[Any]], leases: list[Lease], now: float) -> None:
+        """Each request gets its row, with the leased slots in it."""
+        memory = self._memory
+        for i, (request, lease) in enumerate(zip(columns["request"].tolist(), leases, strict=True)):
+            request.row = row = memory.rows.alloc()
+            request.lease = lease
+            request.state = RequestState.RUNNING
+            request.times.enter(RequestStage.PREFILL, now)
+            memory.rows.write(row, 0, lease.slots[: lease.length])
+            self._deltas.open(request.row_open())
+            columns["row"][i] = row
+            for name in ("computed", "written", "cached_tokens", "allocated"):
+                columns[name][i] = lease.length
+            worst = kv_tokens(len(request.prompt), request.max_new_tokens)
+            columns["reserved"][i] = round_up(worst, memory.page_size)
+
+    def _renew_hints(self) -> None:
+        """`cached_tokens` of the waiting requests, when the policy needs it: of all after the cache changed, else of the
+        new ones."""
+        table = self._waiting.table
+        if not self._hints:
+            return
+        uids = table["uid"]
+        stale = (
+            0 if self._memory.changes != self._hinted_changes else int(np.searchsorted(uids, self._hinted_uid, "right"))
+        )
+        if stale < len(table):
+            keys = [request.prompt_key for request in table["request"][stale:].tolist()]
+            table["cached_tokens"][stale:] = self._memory.peek(keys)
+        self._hinted_changes = self._memory.changes
+        self._hinted_uid = int(uids[-1])

@@ -1,0 +1,144 @@
+"""A decided step (`ScheduleBatch`, the scheduling view) and its conversion to what the worker gets (`ModelWorkerBatch`).
+
+The one place where the conversion is written. It gathers from the running table's columns; only prompts that are being
+prefilled are touched one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen
+from jackfield.managers.scheduler.request import Request
+from jackfield.managers.scheduler.running import RunningTable
+from jackfield.mem_cache.req_to_token import ReqToTokenPool
+
+
+@dataclass(kw_only=True)
+class ScheduleBatch:
+    """Requests of one step, prefills before decodes; row numbers of the running table are not kept, because they change.
+
+    rows, uids    who [n]
+    new_tokens    how many tokens each advances [n]
+    prefills      how many of them, at the front, compute prompt tokens
+    admitted      uids that got their row in this step
+    """
+
+    step: int
+    rows: NDArray[np.int32]
+    uids: NDArray[np.int64]
+    new_tokens: NDArray[np.int32]
+    prefills: int
+    admitted: tuple[int, ...] = ()
+
+    def only(self, keep: NDArray[np.bool_]) -> ScheduleBatch:
+        """The same step without the others [n]."""
+        return ScheduleBatch(
+            step=self.step,
+            rows=self.rows[keep],
+            uids=self.uids[keep],
+            new_tokens=self.new_tokens[keep],
+            prefills=int(np.count_nonzero(keep[: self.prefills])),
+            admitted=self.admitted,
+        )
+
+
+@dataclass(kw_only=True)
+class StepInFlight:
+    """A launched step: what the commit needs to know of the launch. `hookspecs.InFlight` for the loop.
+
+    launched, pending   None if every request of the batch had ended before the launch: nothing was sent
+    start               tokens computed before it [n]
+    sample              whether each row is sampled [n]
+    """
+
+    batch: ScheduleBatch
+    started: float
+    launched: Launched | None
+    start: NDArray[np.int32]
+    sample: NDArray[np.bool_]
+    requests: NDArray[np.object_]
+    pending: PendingResult | None = None
+
+    @property
+    def deferred(self) -> bool:
+        """Nothing here needs an earlier step's tokens to sample (no grammar masks yet)."""
+        return False
+
+    def ready(self) -> bool:
+        return self.launched is None or (self.pending is not None and self.pending.ready())
+
+
+@dataclass
+class RowDeltas:
+    """Rows that began and ended since the last launch; the worker is told with the next one.
+
+    Closed rows are applied before opened ones, so a row may be in both.
+    """
+
+    _opened: dict[int, RowOpen] = field(default_factory=dict)
+    _closed: list[int] = field(default_factory=list)
+
+    def open(self, opened: RowOpen) -> None:
+        self._opened[opened.row] = opened
+
+    def close(self, row: int) -> None:
+        """The row's request ended. One that the worker never heard of is simply not told."""
+        if self._opened.pop(row, None) is None:
+            self._closed.append(row)
+
+    def take(self) -> tuple[tuple[RowOpen, ...], NDArray[np.int32]]:
+        opened, closed = tuple(self._opened.values()), np.array(self._closed, dtype=np.int32)
+        self._opened = {}
+        self._closed = []
+        return opened, closed
+
+
+def to_worker_batch(
+    batch: ScheduleBatch, running: RunningTable, at: NDArray[np.intp], deltas: RowDeltas, pool: ReqToTokenPool
+) -> ModelWorkerBatch:
+    """The plain data of a batch whose requests, all alive, stand at rows `at` [n] of the running table."""
+    computed = running["computed"][at]
+    sampled, outputs = running["sampled"][at], running["output_tokens"][at]
+    known = running["prompt_tokens"][at] + sampled
+    last = computed + batch.new_tokens == known
+    relay = last & (sampled > outputs)
+    sample = last & (running["max_new_tokens"][at] > 0)
+    decode_ids = np.where(relay, np.int32(0), running["last_token"][at])[batch.prefills :]
+    if batch.prefills:
+        parts = [
+            _tokens(request, start, count)
+            for request, start, count in zip(
+                running["request"][at[: batch.prefills]].tolist(),
+                computed[: batch.prefills].tolist(),
+                batch.new_tokens[: batch.prefills].tolist(),
+                strict=True,
+            )
+        ]
+        ids = np.concatenate([*parts, decode_ids])
+    else:
+        ids = decode_ids
+    opened, closed = deltas.take()
+    return ModelWorkerBatch(
+        step=batch.step,
+        rows=batch.rows,
+        new_tokens=batch.new_tokens,
+        computed=computed,
+        token_ids=ids,
+        relay=relay,
+        sample=sample,
+        opened=opened,
+        closed=closed,
+        writes=pool.take_writes(),
+    )
+
+
+def _tokens(request: Request, start: int, count: int) -> NDArray[np.int32]:
+    if start + count <= len(request.prompt):
+        return request.prompt[start : start + count]
+    tokens = request.known_tokens(start + count)[start:]
+    # A token that is still on the device has no number here; `relay` says so and a placeholder stands for it.
+    return np.concatenate([tokens, np.zeros(count - len(tokens), dtype=np.int32)])

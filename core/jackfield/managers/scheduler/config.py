@@ -1,0 +1,55 @@
+"""What one scheduler is told at start. Knows no ServerArgs: who builds a scheduler derives these from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CheckInvariants = Literal["off", "idle", "step"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerConfig:
+    """Limits and choices of one replica. Lengths in tokens.
+
+    context_length        longest sequence, prompt and computed outputs together
+    max_running_requests  most requests that hold a row at once
+    max_queued_requests   most waiting requests; None: no limit. One more is refused with 503
+    max_prefill_tokens    most prompt tokens in one step; longer prompts run in chunks
+    max_skips             steps in which a waiting request may be overtaken or passed over; then it goes first
+    hold_back_tokens      a request waits for a running prefill that shares at least this many uncached tokens; 0: never
+    eos_token_ids         the model's end tokens
+    seed                  the run's seed: per-request seeds that the client left open and `view.seed` come from it
+    check_invariants      "off"; "idle": whenever nothing runs, a failure is logged; "step": every step, a failure raises
+    weight_version        part of every cache key
+    policy_needs          `needs` of the policy's manifest row; "cached_tokens" fills that column for waiting requests
+    policy_plugin, cache_plugin   their keys "kind.instance" in the fault ledger
+    """
+
+    context_length: int
+    vocab_size: int
+    max_running_requests: int = 256
+    max_queued_requests: int | None = None
+    max_prefill_tokens: int = 16384
+    max_skips: int = 128
+    hold_back_tokens: int = 32
+    eos_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+    check_invariants: CheckInvariants = "idle"
+    weight_version: str = "0"
+    policy_needs: frozenset[str] = frozenset()
+    policy_plugin: str = "schedule_policy"
+    cache_plugin: str = "cache"
+
+    def __post_init__(self) -> None:
+        for name in ("context_length", "vocab_size", "max_running_requests", "max_prefill_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("max_skips", "hold_back_tokens"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.max_queued_requests is not None and self.max_queued_requests < 1:
+            raise ValueError(f"max_queued_requests is {self.max_queued_requests}; it must be at least 1, or None")
+        bad = [token for token in self.eos_token_ids if not 0 <= token < self.vocab_size]
+        if bad:
+            raise ValueError(f"eos_token_ids {bad} are outside the vocabulary of {self.vocab_size}")

@@ -1,0 +1,116 @@
+"""What each message to the scheduler does. One handler a message type; none of them can end the replica."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from jackfield.ipc.channels import Sender
+from jackfield.ipc.dispatcher import Dispatcher
+from jackfield.ipc.messages import (
+    AbortRequest,
+    ControlReply,
+    FinishReason,
+    FlushCacheRequest,
+    RequestOpened,
+    StateRequest,
+    StopRequest,
+    TokenizedGenerateRequest,
+)
+from jackfield.managers.errors import RequestError
+from jackfield.managers.scheduler.intake import Intake, refusal
+from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.output import Outbox
+from jackfield.managers.scheduler.queue import WaitingQueue
+from jackfield.managers.scheduler.release import Ending, Releaser
+from jackfield.managers.scheduler.request import Request
+from jackfield.managers.scheduler.state import SchedulerState
+
+log = logging.getLogger(__name__)
+
+ABORTED = FinishReason(type="abort", message="The request was aborted.")
+
+
+class Control:
+    """duplicate_rids: messages dropped because a request of that id was live. The main process makes the ids, so this is a
+    defect there; an answer under the id would end the live request, hence none is sent."""
+
+    def __init__(
+        self,
+        *,
+        live: dict[str, Request],
+        intake: Intake,
+        waiting: WaitingQueue,
+        releaser: Releaser,
+        outbox: Outbox,
+        memory: KVMemory,
+        to_main: Sender,
+        state: Callable[[], SchedulerState],
+    ) -> None:
+        self.duplicate_rids = 0
+        self._live = live
+        self._intake = intake
+        self._waiting = waiting
+        self._releaser = releaser
+        self._outbox = outbox
+        self._memory = memory
+        self._to_main = to_main
+        self._state = state
+        self._now = 0.0
+        self._dispatch = Dispatcher(
+            {
+                TokenizedGenerateRequest: self._generate,
+                AbortRequest: self._abort,
+                StopRequest: self._stop,
+                FlushCacheRequest: self._flush_cache,
+                StateRequest: self._tell_state,
+            }
+        )
+
+    def handle(self, message: Any, now: float) -> None:
+        self._now = now
+        self._dispatch(message)
+
+    def _generate(self, message: TokenizedGenerateRequest) -> None:
+        if message.rid in self._live:
+            self.duplicate_rids += 1
+            log.error("request id %s came twice while live; the second message is dropped", message.rid)
+            return
+        try:
+            request = self._intake.admit(message, queue_full=self._waiting.full, now=self._now)
+        except RequestError as error:
+            opened = RequestOpened(rid=message.rid, sampling=message.sampling, stream=message.stream)
+            self._outbox.refuse(opened, refusal(error), len(message.input_ids))
+            return
+        self._live[request.rid] = request
+        self._waiting.add(request)
+        self._outbox.open(request)
+
+    def _abort(self, message: AbortRequest) -> None:
+        reason = message.reason if message.reason is not None else ABORTED
+        if message.abort_all:
+            requests = list(self._live.values())
+        else:
+            requests = [self._live[message.rid]] if message.rid in self._live else []
+        self._releaser.release([Ending(request=request, finish=reason) for request in requests], self._now)
+
+    def _stop(self, message: StopRequest) -> None:
+        request = self._live.get(message.rid)
+        if request is not None:  # else it finished by itself in the meantime
+            self._releaser.release([Ending(request=request, finish=FinishReason(type="stop"))], self._now)
+
+    def _flush_cache(self, message: FlushCacheRequest) -> None:
+        state = self._state()
+        if state.running or state.waiting or state.in_flight:
+            reason = (
+                f"the cache is flushed only when nothing runs: {state.running} requests run, {state.waiting} wait, "
+                f"{state.in_flight} steps are in flight"
+            )
+            self._to_main.send(ControlReply(control_id=message.control_id, ok=False, message=reason))
+            return
+        self._memory.reset()
+        self._to_main.send(ControlReply(control_id=message.control_id, ok=True))
+
+    def _tell_state(self, message: StateRequest) -> None:
+        self._to_main.send(ControlReply(control_id=message.control_id, ok=True, data=self._state().as_data()))

@@ -1,0 +1,105 @@
+"""What must hold between any two phases of the scheduler. Reads everything, changes nothing; slow on purpose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jackfield.managers.capacity import kv_tokens
+from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.queue import WaitingQueue
+from jackfield.managers.scheduler.request import Request, RequestState
+from jackfield.managers.scheduler.running import RunningTable
+from jackfield.mem_cache.accounting import round_up
+
+
+class InvariantViolation(AssertionError):
+    """The scheduler's state contradicts itself. The text says all that is wrong."""
+
+
+class InvariantChecker:
+    def __init__(
+        self, *, live: dict[str, Request], waiting: WaitingQueue, running: RunningTable, memory: KVMemory
+    ) -> None:
+        self._live = live
+        self._waiting = waiting
+        self._running = running
+        self._memory = memory
+
+    def check(self) -> None:
+        """Raises InvariantViolation."""
+        problems = [*self._tables(), *self._slots()]
+        if not self._waiting and not self._running:
+            problems += self._idle()
+        try:
+            self._memory.check_cache()
+        except AssertionError as error:
+            problems.append(f"the cache says: {error}")
+        if problems:
+            raise InvariantViolation("; ".join(problems))
+
+    def _tables(self) -> list[str]:
+        problems = []
+        waiting, running = self._waiting.table, self._running
+        requests = [*waiting["request"].tolist(), *running["request"].tolist()]
+        if {id(request) for request in requests} != {id(request) for request in self._live.values()}:
+            problems.append(f"{len(requests)} requests in the tables, {len(self._live)} in the registry, or others")
+        if len({request.uid for request in requests}) != len(requests):
+            problems.append("a request stands in the tables twice")
+        for table, state in ((waiting, RequestState.WAITING), (running, RequestState.RUNNING)):
+            for request, uid in zip(table["request"].tolist(), table["uid"].tolist(), strict=True):
+                if request.uid != uid or request.state is not state:
+                    problems.append(
+                        f"{request.rid}: uid {request.uid} and {request.state} stand in the {state} row of {uid}"
+                    )
+                if (request.lease is not None) != (state is RequestState.RUNNING):
+                    problems.append(f"{request.rid}: {state.value} with lease {request.lease}")
+        if (np.diff(waiting["uid"]) <= 0).any():
+            problems.append("the waiting requests do not stand in arrival order")
+        rows = running["row"]
+        if not np.array_equal(running.position[rows], np.arange(len(running))) or len(np.unique(rows)) != len(rows):
+            problems.append("the index of rows does not match the running table")
+        if self._memory.rows.available() + len(running) != self._memory.rows.max_rows - 1:
+            problems.append(f"{len(running)} rows are in use, but {self._memory.rows.available()} are free")
+        return problems
+
+    def _slots(self) -> list[str]:
+        problems: list[str] = []
+        memory, running = self._memory, self._running
+        owned = [np.empty(0, dtype=np.int32)]
+        for i, request in enumerate(running["request"].tolist()):
+            allocated, row, lease = int(running["allocated"][i]), request.row, request.lease
+            if lease is None:
+                continue  # told above
+            slots = memory.rows.table[row, :allocated]
+            if not np.array_equal(slots[: lease.length], lease.slots[: lease.length]):
+                problems.append(f"{request.rid}: its row does not hold the slots of its lease")
+            owned.append(slots[lease.length :])
+            computed, written = int(running["computed"][i]), int(running["written"][i])
+            worst = round_up(kv_tokens(len(request.prompt), request.max_new_tokens), memory.page_size)
+            numbers = {
+                "held": (int(running["held_tokens"][i]), allocated - lease.length),
+                "reserved": (int(running["reserved"][i]), worst),
+                "outputs": (int(running["output_tokens"][i]), len(request.output_ids)),
+            }
+            problems += [f"{request.rid}: {name} is {a}, not {b}" for name, (a, b) in numbers.items() if a != b]
+            if not lease.length <= written <= computed <= allocated <= worst:
+                problems.append(
+                    f"{request.rid}: lease {lease.length} <= written {written} <= computed {computed} <= "
+                    f"allocated {allocated} <= reserved {worst} does not hold"
+                )
+        mine = np.concatenate(owned)
+        if len(np.unique(mine)) != len(mine):
+            problems.append("two requests own one slot")
+        if not memory.allocator.in_use(mine).all():
+            problems.append("a running request owns a slot that is free")
+        accounts = memory.accounts(len(mine))
+        if (problem := accounts.problem()) is not None:
+            problems.append(problem)
+        promised = int((running["reserved"] - running["allocated"]).sum())
+        if accounts.free + accounts.evictable < promised:
+            problems.append(f"{promised} slots are promised, {accounts.free} free and {accounts.evictable} evictable")
+        return problems
+
+    def _idle(self) -> list[str]:
+        protected = self._memory.sizes().protected
+        return [f"nothing is open, but {protected} slots are under a lease"] if protected else []

@@ -1,0 +1,159 @@
+"""KV memory as the scheduler uses it: allocator, request-to-token table and prefix cache behind one object, so that nobody
+else moves slots. The core rule that decode never runs out lives in `fits`; a cache that raises half-way stops the replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import (
+    Amounts,
+    CacheEvent,
+    CacheKey,
+    CacheSizes,
+    Committed,
+    FaultScope,
+    Freed,
+    Lease,
+    PrefixCache,
+    WorkerLimits,
+)
+from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.watchers import Ledger
+from jackfield.mem_cache.accounting import SlotAccounts
+from jackfield.mem_cache.allocator import TokenToKVPoolAllocator
+from jackfield.mem_cache.req_to_token import ReqToTokenPool
+
+
+class KVMemory:
+    """changes: counts what may have altered the cache's contents, so that hints are renewed only then."""
+
+    def __init__(self, limits: WorkerLimits, cache: PrefixCache, ledger: Ledger, cache_name: str) -> None:
+        self.page_size = limits.page_size
+        self.total = limits.total_slots
+        self.rows = ReqToTokenPool(limits.max_rows, limits.max_context, limits.page_size)
+        self.allocator = TokenToKVPoolAllocator(limits.total_slots, limits.page_size)
+        self.changes = 0
+        self._cache = cache
+        self._ledger = ledger
+        self._cache_name = cache_name
+
+    # ---- numbers
+
+    def free_slots(self) -> int:
+        return self.allocator.available()
+
+    def sizes(self) -> CacheSizes:
+        return self._cache.sizes()
+
+    def accounts(self, held: int) -> SlotAccounts:
+        """Where every slot is; `held` is what running requests own outside the cache."""
+        sizes = self._cache.sizes()
+        return SlotAccounts(
+            total=self.total,
+            free=self.allocator.available(),
+            evictable=sizes.evictable,
+            protected=sizes.protected,
+            pending=sizes.pending,
+            held=held,
+        )
+
+    def fits(self, slots: int, promised: int) -> bool:
+        """Whether `slots` more can be promised on top of what running requests may still take."""
+        return self.allocator.available() + self._cache.sizes().evictable >= slots + promised
+
+    # ---- the cache
+
+    def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
+        """Cached lengths, a hint: all 0 if the cache fails at it, which is booked."""
+        try:
+            return self._cache.peek(keys)
+        except Exception as error:
+            self._ledger.record(self._cache_name, FaultScope.DEGRADE, error)
+            return np.zeros(len(keys), dtype=np.int32)
+
+    def acquire(self, key: CacheKey, limit: int) -> Lease:
+        with self._stop_on_fault():
+            return self._cache.acquire(key, limit)
+
+    def release(self, lease: Lease) -> None:
+        with self._stop_on_fault():
+            self._cache.release(lease)
+
+    def commit(self, lease: Lease, key: CacheKey, row: int, *, final: bool) -> Committed:
+        """Offer the KV of `key`'s tokens in `row`, rewrite the row to what the cache kept, then free the duplicates."""
+        slots = self.rows.table[row, : len(key.tokens)].copy()
+        with self._stop_on_fault():
+            committed = self._cache.commit(lease, key, slots, final=final)
+        if not final and not np.array_equal(committed.slots, slots[: committed.length]):
+            changed = np.flatnonzero(committed.slots != slots[: committed.length])
+            first, last = int(changed[0]), int(changed[-1]) + 1
+            self.rows.write(row, first, committed.slots[first:last])
+        self._give_back(committed.free)
+        return committed
+
+    def poll(self) -> bool:
+        """Slots of finished copies come back. Whether there were any."""
+        with self._stop_on_fault():
+            freed = self._cache.poll()
+        self._give_back(freed)
+        return len(freed.slots) > 0
+
+    def reset(self) -> None:
+        """Forget every cached prefix. Only while no lease exists."""
+        with self._stop_on_fault():
+            freed = self._cache.reset()
+        self._give_back(freed)
+
+    def take_events(self) -> list[CacheEvent]:
+        with self._stop_on_fault():
+            return self._cache.take_events()
+
+    def check_cache(self) -> None:
+        self._cache.check()
+
+    # ---- slots
+
+    def grow(self, running: RunningTable, rows: NDArray[np.intp], ends: NDArray[np.int32]) -> None:
+        """Give these running requests enough pages for `ends` tokens [n], evicting where needed.
+
+        What was promised by `fits` is there; if it is not, the accounts are broken and this raises.
+        """
+        have = running["allocated"][rows]
+        short = ends > have
+        if not short.any():
+            return
+        rows, have = rows[short], have[short]
+        pages = (ends[short] - have + (self.page_size - 1)) // self.page_size
+        slots = self._allocate(int(pages.sum()))
+        added = (pages * self.page_size).astype(np.int32)
+        self.rows.write_runs(running["row"][rows], have, added, slots)
+        running["allocated"][rows] += added
+        running["held_tokens"][rows] += added
+
+    def free(self, slots: NDArray[np.int32]) -> None:
+        self.allocator.free(slots)
+
+    def _allocate(self, pages: int) -> NDArray[np.int32]:
+        missing = pages * self.page_size - self.allocator.available()
+        if missing > 0:
+            with self._stop_on_fault():
+                freed = self._cache.evict(Amounts(slots=missing))
+            self._give_back(freed)
+        return self.allocator.alloc(pages)
+
+    def _give_back(self, freed: Freed) -> None:
+        self.changes += 1
+        self.allocator.free(freed.slots)
+
+    @contextmanager
+    def _stop_on_fault(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._ledger.record(self._cache_name, FaultScope.STOP, error)
+            raise

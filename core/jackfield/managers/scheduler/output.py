@@ -1,0 +1,55 @@
+"""What goes to the detokenizer: entries are collected and sent as one message. Knows no tables."""
+
+from __future__ import annotations
+
+from jackfield.ipc.channels import Sender
+from jackfield.ipc.messages import BatchTokenOutput, FinishReason, RequestOpened, TokenOutput
+from jackfield.managers.scheduler.request import Request
+
+PROMPT_TAIL = 8
+"""Prompt ids that travel with `RequestOpened`: enough context for any tokenizer's decoder at the seam."""
+
+
+class Outbox:
+    """Keeps the order: a request is opened before its first entry. Sends when there are entries; an opening alone rides
+    with the next ones."""
+
+    def __init__(self, to_detokenizer: Sender) -> None:
+        self._to_detokenizer = to_detokenizer
+        self._opened: list[RequestOpened] = []
+        self.outputs: list[TokenOutput] = []
+
+    def open(self, request: Request) -> None:
+        self._opened.append(
+            RequestOpened(
+                rid=request.rid,
+                sampling=request.sampling,
+                prompt_tail=request.prompt[-PROMPT_TAIL:].tolist(),
+                stream=request.stream,
+            )
+        )
+
+    def refuse(self, opened: RequestOpened, finish: FinishReason, prompt_tokens: int) -> None:
+        """A request that never got in: opened and finished in one message."""
+        self._opened.append(opened)
+        self.outputs.append(TokenOutput(rid=opened.rid, finish=finish, prompt_tokens=prompt_tokens))
+
+    def finish(self, request: Request, ids: list[int], finish: FinishReason, cached: int, retractions: int) -> None:
+        """The request's last entry; its stage times are closed by now."""
+        self.outputs.append(
+            TokenOutput(
+                rid=request.rid,
+                ids=ids,
+                finish=finish,
+                prompt_tokens=len(request.prompt),
+                cached_tokens=cached,
+                retractions=retractions,
+                stage_times=request.times.seconds(),
+            )
+        )
+
+    def flush(self) -> None:
+        if self.outputs:
+            message = BatchTokenOutput(opened=self._opened, outputs=self.outputs)
+            self._opened, self.outputs = [], []
+            self._to_detokenizer.send(message)

@@ -1,0 +1,89 @@
+"""Decides one step: which prefills continue, who is admitted, who decodes, and the slots that all of them need."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import DecodeTurn, SchedulerView, StepBudget, Want
+from jackfield.managers.scheduler.admission import Admission
+from jackfield.managers.scheduler.batch import ScheduleBatch
+from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.running import RunningTable
+
+_NOBODY: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+
+
+class Planner:
+    """max_prefill: most prompt tokens in one step; max_tokens: most tokens of any kind, the worker's limit."""
+
+    def __init__(
+        self,
+        *,
+        max_prefill: int,
+        max_tokens: int,
+        running: RunningTable,
+        memory: KVMemory,
+        policy: PolicyGuard,
+        admission: Admission,
+    ) -> None:
+        self._max_prefill = max_prefill
+        self._max_tokens = max_tokens
+        self._running = running
+        self._memory = memory
+        self._policy = policy
+        self._admission = admission
+
+    def plan(self, view: SchedulerView, want: Want, step: int) -> ScheduleBatch | None:
+        """The next batch, its slots in place; None if nothing can run."""
+        running = self._running
+        budget = self._policy.budget(view)
+        decoding = running.decoding() if want is not Want.PREFILL else _NOBODY
+        mixed = budget.decode is DecodeTurn.MIX
+        prefilling, tokens, admitted = _NOBODY, np.empty(0, dtype=np.int32), 0
+        if want is Want.PREFILL or (want is Want.ANY and not (len(decoding) and budget.decode is DecodeTurn.FIRST)):
+            room = self._max_tokens - (len(decoding) if mixed else 0)
+            prefilling, tokens, admitted = self._prefill(view, budget, room)
+        rows = prefilling
+        if len(decoding) and (mixed or not len(prefilling)):
+            # Admission appends to the table, so that rows found before it still stand where they stood.
+            rows = np.concatenate([prefilling, decoding])
+            tokens = np.concatenate([tokens, np.ones(len(decoding), dtype=np.int32)])
+        if not len(rows):
+            return None
+        self._memory.grow(running, rows, running["computed"][rows] + tokens)
+        uids = running["uid"][rows]
+        first_admitted = len(prefilling) - admitted
+        return ScheduleBatch(
+            step=step,
+            rows=running["row"][rows],
+            uids=uids,
+            new_tokens=tokens,
+            prefills=len(prefilling),
+            admitted=tuple(uids[first_admitted : len(prefilling)].tolist()),
+        )
+
+    def _prefill(
+        self, view: SchedulerView, budget: StepBudget, room: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.int32], int]:
+        """Rows that compute prompt tokens, how many each, and how many of the rows were admitted just now.
+
+        Prompts that are cut go on first: they hold memory, and others may wait for their prefix.
+        """
+        running = self._running
+        left = min(
+            self._max_prefill if budget.prefill_tokens is None else budget.prefill_tokens, self._max_prefill, room
+        )
+        rows = running.prefilling()
+        missing = running.remaining()[rows]
+        tokens = np.clip(left - (np.cumsum(missing) - missing), 0, missing).astype(np.int32)
+        left -= int(tokens.sum())
+        cuts = int(np.count_nonzero(tokens < missing))
+        rows, tokens = rows[tokens > 0], tokens[tokens > 0]
+        before = len(running)
+        new_tokens = self._admission.admit(
+            view, budget, tokens=left, cuts_left=budget.partial_prefills - cuts, alone=not len(rows)
+        )
+        new_rows = np.arange(before, before + len(new_tokens))
+        return np.concatenate([rows, new_rows]), np.concatenate([tokens, new_tokens]), len(new_tokens)

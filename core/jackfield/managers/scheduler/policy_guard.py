@@ -1,0 +1,97 @@
+"""The policy plugin as the scheduler calls it: answers are checked, faults degrade that one decision to arrival order and
+are booked. Knows no queue and no memory."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import (
+    HOLD,
+    Chosen,
+    FaultScope,
+    RequestTable,
+    SchedulePolicy,
+    SchedulerView,
+    StepBudget,
+    StepRecord,
+)
+from jackfield.managers.scheduler.watchers import Ledger
+
+_DEFAULT_BUDGET = StepBudget()
+
+
+class BadPolicyAnswer(Exception):
+    """A policy returned something that its contract does not allow."""
+
+
+class PolicyGuard:
+    """takes, observes: whether the policy overrides `take` and `observe`; they are called only then."""
+
+    def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str) -> None:
+        self._policy = policy
+        self._ledger = ledger
+        self._name = name
+        self.takes = type(policy).take is not SchedulePolicy.take
+        self.observes = type(policy).observe is not SchedulePolicy.observe
+
+    def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
+        """Not guarded: a policy that cannot start must not serve."""
+        self._policy.start(waiting, running, view)
+
+    def budget(self, view: SchedulerView) -> StepBudget:
+        """The policy's budget; the default one after a fault."""
+        try:
+            budget = self._policy.budget(view)
+            if not isinstance(budget, StepBudget):
+                raise BadPolicyAnswer(f"budget returned a {type(budget).__name__}, not a StepBudget")
+            tokens = budget.prefill_tokens
+            if (tokens is not None and tokens < 1) or budget.candidates < 1 or budget.partial_prefills < 0:
+                raise BadPolicyAnswer(f"budget returned {budget}: tokens and candidates >= 1, partial_prefills >= 0")
+            return budget
+        except Exception as error:
+            self._fault(error)
+            return _DEFAULT_BUDGET
+
+    def order(self, waiting: RequestTable, view: SchedulerView) -> NDArray[np.intp] | None:
+        """Distinct valid rows, or None for arrival order; None after a fault."""
+        try:
+            answer = self._policy.order(waiting, view)
+            return None if answer is None else _checked_rows(answer, len(waiting))
+        except Exception as error:
+            self._fault(error)
+            return None
+
+    def take(self, row: int, most: int, waiting: RequestTable, chosen: Chosen, view: SchedulerView) -> int:
+        """0 .. most, or HOLD; `most` after a fault."""
+        try:
+            tokens = operator.index(self._policy.take(row, most, waiting, chosen, view))
+            if tokens != HOLD and not 0 <= tokens <= most:
+                raise BadPolicyAnswer(f"take returned {tokens}; 0 .. {most} or HOLD is allowed")
+            return tokens
+        except Exception as error:
+            self._fault(error)
+            return most
+
+    def observe(self, record: StepRecord) -> None:
+        try:
+            self._policy.observe(record)
+        except Exception as error:
+            self._fault(error)
+
+    def _fault(self, error: Exception) -> None:
+        self._ledger.record(self._name, FaultScope.DEGRADE, error)
+
+
+def _checked_rows(answer: object, count: int) -> NDArray[np.intp]:
+    rows = np.asarray(answer)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise BadPolicyAnswer(f"order returned {rows.ndim} dimensions of {rows.dtype}; one of integers is allowed")
+    rows = rows.astype(np.intp)
+    if rows.size and (rows.min() < 0 or rows.max() >= count):
+        raise BadPolicyAnswer(f"order returned rows {rows.min()} .. {rows.max()} of a table of {count}")
+    if np.bincount(rows, minlength=1).max(initial=0) > 1:
+        raise BadPolicyAnswer("order returned a row twice")
+    return rows

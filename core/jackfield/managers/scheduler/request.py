@@ -1,0 +1,133 @@
+"""One request's life inside the scheduler: what is fixed about it, and what is an object rather than a number.
+
+Numbers that change from step to step are columns of the request tables (`table.py`), not fields here.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import CacheKey, Lease, RowOpen
+from jackfield.ipc.messages import SamplingParams, TokenizedGenerateRequest
+from jackfield.observability.stages import RequestStage, StageTimes
+
+
+class RequestState(enum.Enum):
+    """WAITING: no row, no lease. RUNNING: one row and one lease. FINISHED: released, and nothing can bring it back."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+def cache_namespace(weight_version: str, adapter: int, salt: str | None) -> bytes:
+    """The part of a cache key that keeps weights, adapters and salts apart; unambiguous for any strings."""
+    return msgspec.msgpack.encode((weight_version, adapter, salt))
+
+
+def tenant_code(tenant: str | None) -> int:
+    """A number for a tenant's name, 0 for none. A hash, so that it is the same in every replica and needs no table that
+    grows with the tenants ever seen; two tenants share a code with probability 2**-31."""
+    if tenant is None:
+        return 0
+    return 1 + int.from_bytes(hashlib.blake2b(tenant.encode(), digest_size=8).digest(), "little") % (2**31 - 1)
+
+
+class Request:
+    """A request that passed the intake.
+
+    prompt          int32 [prompt length], read-only
+    max_new_tokens  as granted by `check_capacity`
+    output_ids      committed tokens
+    row, lease      set while RUNNING
+    watched         the key under which `HoldBack` knows its running prefill, or None
+    """
+
+    __slots__ = (
+        "arrival",
+        "deadline",
+        "lease",
+        "max_new_tokens",
+        "namespace",
+        "output_ids",
+        "priority",
+        "prompt",
+        "prompt_key",
+        "rid",
+        "row",
+        "sampling",
+        "seed",
+        "state",
+        "stop_ids",
+        "stream",
+        "tenant",
+        "times",
+        "uid",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        message: TokenizedGenerateRequest,
+        *,
+        uid: int,
+        prompt: NDArray[np.int32],
+        max_new_tokens: int,
+        seed: int,
+        namespace: bytes,
+        now: float,
+    ) -> None:
+        prompt.flags.writeable = False
+        self.uid = uid
+        self.rid = message.rid
+        self.sampling: SamplingParams = message.sampling
+        self.stream = message.stream
+        self.prompt = prompt
+        self.namespace = namespace
+        self.prompt_key = CacheKey(namespace=namespace, tokens=prompt)
+        self.max_new_tokens = max_new_tokens
+        self.stop_ids = frozenset(message.sampling.stop_token_ids)
+        self.seed = seed
+        self.arrival = now
+        self.priority = message.priority
+        self.tenant = tenant_code(message.tenant)
+        self.deadline = message.deadline
+        self.output_ids: list[int] = []
+        self.state = RequestState.WAITING
+        self.row = 0
+        self.lease: Lease | None = None
+        self.watched: tuple[bytes, bytes] | None = None
+        self.times = StageTimes()
+        self.times.enter(RequestStage.QUEUE, now)
+
+    def known_tokens(self, count: int) -> NDArray[np.int32]:
+        """The first `count` tokens of prompt and committed outputs, int32 [count], never changed afterwards."""
+        length = len(self.prompt)
+        if count <= length:
+            return self.prompt[:count]
+        return np.concatenate([self.prompt, np.array(self.output_ids[: count - length], dtype=np.int32)])
+
+    def key(self, count: int) -> CacheKey:
+        """The cache key of the first `count` known tokens."""
+        if count == len(self.prompt):
+            return self.prompt_key
+        return CacheKey(namespace=self.namespace, tokens=self.known_tokens(count))
+
+    def row_open(self) -> RowOpen:
+        """What the worker is told when the request gets its row."""
+        sampling = self.sampling
+        return RowOpen(
+            row=self.row,
+            uid=self.uid,
+            history=self.known_tokens(len(self.prompt) + len(self.output_ids)),
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            seed=self.seed,
+        )

@@ -1,0 +1,346 @@
+"""The scheduler: composes the parts and offers the phases that an event loop drives. It decides nothing itself beyond
+which part is asked when; it knows no plugin's package and no device."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from jackfield.hookspecs import (
+    BatchScheduled,
+    InFlight,
+    ModelWorker,
+    PrefixCache,
+    SchedulePolicy,
+    SchedulerView,
+    StepRecord,
+    Wake,
+    Want,
+    WorkerLimits,
+)
+from jackfield.ipc.channels import Receiver, Sender
+from jackfield.managers.scheduler.admission import Admission
+from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, to_worker_batch
+from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.control import Control
+from jackfield.managers.scheduler.hold_back import HoldBack
+from jackfield.managers.scheduler.intake import Intake
+from jackfield.managers.scheduler.invariants import InvariantChecker, InvariantViolation
+from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.output import Outbox
+from jackfield.managers.scheduler.planner import Planner
+from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.queue import WaitingQueue
+from jackfield.managers.scheduler.randomness import step_seed
+from jackfield.managers.scheduler.release import Releaser
+from jackfield.managers.scheduler.request import Request
+from jackfield.managers.scheduler.results import ResultApplier
+from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.state import SchedulerState
+from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
+from jackfield.observability.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Implements `hookspecs.SchedulerPhases`. Used by one thread.
+
+    Raises ValueError at once when the limits of configuration and worker contradict each other. An exception out of a
+    phase (a worker's, a cache's, a broken invariant) means that the replica cannot go on.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        worker: ModelWorker,
+        cache: PrefixCache,
+        policy: SchedulePolicy,
+        clock: Clock,
+        inbox: Receiver,
+        to_detokenizer: Sender,
+        to_main: Sender,
+        observers: Observers | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        limits = worker.limits
+        _check_limits(config, limits)
+        self.config = config
+        self._limits = limits
+        self._worker = worker
+        self._clock = clock
+        self._inbox = inbox
+        self._observers = observers if observers is not None else NoObservers()
+        ledger = ledger if ledger is not None else LoggingLedger()
+        live: dict[str, Request] = {}
+        self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
+        self._running = RunningTable(limits.max_rows)
+        self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
+        self._policy = PolicyGuard(policy, ledger, config.policy_plugin)
+        self._deltas = RowDeltas()
+        self._outbox = Outbox(to_detokenizer)
+        hold_back = HoldBack(config.hold_back_tokens, limits.page_size)
+        self._releaser = Releaser(
+            live=live,
+            waiting=self._waiting,
+            running=self._running,
+            memory=self._memory,
+            deltas=self._deltas,
+            hold_back=hold_back,
+            outbox=self._outbox,
+        )
+        admission = Admission(
+            max_running=config.max_running_requests,
+            hints="cached_tokens" in config.policy_needs,
+            waiting=self._waiting,
+            running=self._running,
+            memory=self._memory,
+            policy=self._policy,
+            hold_back=hold_back,
+            deltas=self._deltas,
+        )
+        self._planner = Planner(
+            max_prefill=config.max_prefill_tokens,
+            max_tokens=limits.max_tokens,
+            running=self._running,
+            memory=self._memory,
+            policy=self._policy,
+            admission=admission,
+        )
+        self._results = ResultApplier(
+            config,
+            running=self._running,
+            memory=self._memory,
+            hold_back=hold_back,
+            releaser=self._releaser,
+            outbox=self._outbox,
+        )
+        self._control = Control(
+            live=live,
+            intake=Intake(config, total_slots=limits.total_slots, page_size=limits.page_size),
+            waiting=self._waiting,
+            releaser=self._releaser,
+            outbox=self._outbox,
+            memory=self._memory,
+            to_main=to_main,
+            state=self.state,
+        )
+        self._invariants = InvariantChecker(
+            live=live, waiting=self._waiting, running=self._running, memory=self._memory
+        )
+        self._in_flight: deque[StepInFlight] = deque()
+        self._stash: deque[Any] = deque()
+        self._decided = 0
+        self._committed = 0
+        self._last_commit: float | None = None
+        self._unchecked = True
+        self._invariant_failures = 0
+        self._policy.start(self._waiting.table.view, self._running.view, self._view())
+
+    # ---- phases
+
+    def ingest(self) -> int:
+        count = 0
+        now = self._clock.now()
+        while (message := self._stash.popleft() if self._stash else self._inbox.receive()) is not None:
+            self._control.handle(message, now)
+            count += 1
+        self._outbox.flush()
+        if count:
+            self._unchecked = True
+        return count
+
+    def poll(self) -> int:
+        return int(self._memory.poll())
+
+    def next_batch(self, want: Want = Want.ANY) -> ScheduleBatch | None:
+        if not len(self._running) and not len(self._waiting):
+            return None
+        batch = self._planner.plan(self._view(), want, self._decided + 1)
+        if batch is not None:
+            self._decided += 1
+        return batch
+
+    def launch(self, batch: ScheduleBatch, lane: int = 0) -> StepInFlight:
+        if lane:
+            raise ValueError(f"lane {lane}: this scheduler has one lane, 0")
+        running = self._running
+        at, alive = running.locate(batch.rows, batch.uids)
+        if not alive.all():  # somebody was aborted since the decision
+            batch, at = batch.only(alive), at[alive]
+        now = self._clock.now()
+        computed = running["computed"][at]
+        if self._observers.listens("jackfield_batch_scheduled"):
+            scheduled = BatchScheduled(
+                step=batch.step,
+                at=now,
+                uids=batch.uids,
+                new_tokens=batch.new_tokens,
+                computed=computed,
+                waiting=len(self._waiting),
+                running=len(running),
+                free_slots=self._memory.free_slots(),
+            )
+            self._observers.notify("jackfield_batch_scheduled", batch=scheduled)
+        launched, sample = None, np.empty(0, dtype=np.bool_)
+        if len(at):
+            plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
+            launched, sample = self._worker.launch(plain), plain.sample
+            running["computed"][at] += batch.new_tokens
+            running["sampled"][at] += sample
+        step = StepInFlight(
+            batch=batch,
+            started=now,
+            launched=launched,
+            start=computed,
+            sample=sample,
+            requests=running["request"][at],
+        )
+        self._in_flight.append(step)
+        return step
+
+    def sample(self, step: InFlight) -> None:
+        mine = self._own(step)
+        if mine.launched is None:
+            return
+        if mine.pending is not None:
+            raise RuntimeError(f"step {mine.batch.step} is sampled twice")
+        mine.pending = self._worker.sample(mine.launched, None)
+
+    def commit(self, step: InFlight) -> None:
+        mine = self._own(step)
+        if mine is not self._in_flight[0]:
+            raise RuntimeError(f"step {mine.batch.step} is committed before step {self._in_flight[0].batch.step}")
+        if mine.launched is not None:
+            if mine.pending is None:
+                raise RuntimeError(f"step {mine.batch.step} is committed before it was sampled")
+            result = mine.pending.result(None)
+            self._results.apply(mine, result, self._clock.now())
+        self._in_flight.popleft()
+        self._outbox.flush()
+        self._committed += 1
+        self._last_commit = self._clock.now()
+        self._unchecked = True
+        self._record(mine, self._last_commit)
+        if self.config.check_invariants == "step":
+            self._invariants.check()
+
+    def wait(self, until: float | None = None) -> Wake:
+        """Returns at once: the channels of the inline topology have nothing to block on. A virtual clock moves to
+        `until`. DEADLINE also when requests wait or run: the caller should take another turn."""
+        if self._stash or (message := self._inbox.receive()) is None:
+            found = bool(self._stash)
+        else:
+            self._stash.append(message)
+            found = True
+        if found:
+            return Wake.MESSAGE
+        if self._in_flight:
+            return Wake.RESULT
+        advance_to = getattr(self._clock, "advance_to", None)
+        if until is not None and advance_to is not None:
+            advance_to(until)
+            return Wake.DEADLINE
+        return Wake.DEADLINE if len(self._waiting) or len(self._running) else Wake.NOTHING
+
+    def idle(self) -> None:
+        if self._in_flight or len(self._running) or not self._unchecked:
+            return
+        self._unchecked = False
+        self._memory.allocator.compact()
+        if self.config.check_invariants == "step":
+            self._invariants.check()
+        elif self.config.check_invariants == "idle":
+            try:
+                self._invariants.check()
+            except InvariantViolation:
+                # A server that still answers is worth more than one that proves a point by dying.
+                self._invariant_failures += 1
+                log.exception("the idle check failed")
+
+    # ---- numbers
+
+    def state(self) -> SchedulerState:
+        accounts = self._memory.accounts(int(self._running["held_tokens"].sum()))
+        return SchedulerState(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            in_flight=len(self._in_flight),
+            steps=self._committed,
+            last_step_age_s=None if self._last_commit is None else self._clock.now() - self._last_commit,
+            total=accounts.total,
+            free=accounts.free,
+            evictable=accounts.evictable,
+            protected=accounts.protected,
+            pending=accounts.pending,
+            held=accounts.held,
+            duplicate_rids=self._control.duplicate_rids,
+            invariant_failures=self._invariant_failures,
+        )
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation. For tests and operators; may be slow."""
+        self._invariants.check()
+
+    # ---- helpers
+
+    def _view(self) -> SchedulerView:
+        step = self._decided + 1
+        return SchedulerView(
+            now=self._clock.now(),
+            seed=step_seed(self.config.seed, step),
+            step=step,
+            free=self._memory.free_slots(),
+            evictable=self._memory.sizes().evictable,
+            total=self._memory.total,
+            page_size=self._memory.page_size,
+            max_running=self.config.max_running_requests,
+            max_prefill=self.config.max_prefill_tokens,
+        )
+
+    def _own(self, step: InFlight) -> StepInFlight:
+        for mine in self._in_flight:
+            if mine is step:
+                return mine
+        raise RuntimeError("this step was not launched here, or it was committed before")
+
+    def _record(self, step: StepInFlight, ended_at: float) -> None:
+        """Tell the policy and the observers what happened, if they listen."""
+        ended = self._releaser.take_ended()
+        listens = self._observers.listens("jackfield_batch_committed")
+        if self._policy.observes or listens:
+            batch = step.batch
+            record = StepRecord(
+                step=batch.step,
+                started=step.started,
+                ended=ended_at,
+                uids=batch.uids,
+                tokens=batch.new_tokens,
+                admitted=batch.admitted,
+                finished=tuple(ended.finished),
+                aborted=tuple(ended.aborted),
+            )
+            if self._policy.observes:
+                self._policy.observe(record)
+            if listens:
+                self._observers.notify("jackfield_batch_committed", record=record)
+        if self._observers.listens("jackfield_cache_events") and (events := self._memory.take_events()):
+            self._observers.notify("jackfield_cache_events", events=events)
+
+
+def _check_limits(config: SchedulerConfig, limits: WorkerLimits) -> None:
+    """Configuration against worker: nothing is lowered silently."""
+    running = config.max_running_requests
+    checks = (
+        (config.context_length <= limits.max_context, f"context_length {config.context_length}", limits.max_context),
+        (running <= limits.max_rows - 1, f"max_running_requests {running}", limits.max_rows - 1),
+        (running <= limits.max_tokens, f"max_running_requests {running}", limits.max_tokens),
+        (config.vocab_size <= limits.vocab_size, f"vocab_size {config.vocab_size}", limits.vocab_size),
+    )
+    for ok, what, limit in checks:
+        if not ok:
+            raise ValueError(f"{what} exceeds what the worker can do: {limit}")

@@ -1,0 +1,47 @@
+"""The scheduler's numbers at one moment, for `/server_info`, health checks and people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerState:
+    """steps            committed steps
+    last_step_age_s     seconds since the last commit; None before the first
+    total .. held       KV slots, see `mem_cache.accounting.SlotAccounts`; held: with running requests
+    duplicate_rids      messages dropped because their id was live
+    invariant_failures  idle checks that failed (they are in the log)
+    """
+
+    running: int
+    waiting: int
+    in_flight: int
+    steps: int
+    last_step_age_s: float | None
+    total: int
+    free: int
+    evictable: int
+    protected: int
+    pending: int
+    held: int
+    duplicate_rids: int = 0
+    invariant_failures: int = 0
+
+    def as_data(self) -> dict[str, float | int | str | None]:
+        """The same as the plain values of a `ControlReply`; KV numbers are named kv_*."""
+        return {
+            "running": self.running,
+            "waiting": self.waiting,
+            "in_flight": self.in_flight,
+            "steps": self.steps,
+            "last_step_age_s": self.last_step_age_s,
+            "kv_total": self.total,
+            "kv_free": self.free,
+            "kv_evictable": self.evictable,
+            "kv_protected": self.protected,
+            "kv_pending": self.pending,
+            "kv_held": self.held,
+            "duplicate_rids": self.duplicate_rids,
+            "invariant_failures": self.invariant_failures,
+        }
