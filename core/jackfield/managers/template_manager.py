@@ -101,7 +101,7 @@ class TemplateManager:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **template_kwargs: Any,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt.
 
@@ -109,15 +109,15 @@ class TemplateManager:
         continue_final_message   the last message is the beginning of the answer: its turn stays open, and no header is
                                  added whatever `add_generation_prompt` says
         tools                    descriptions for the template; the one named "tool_use" is taken if there is one
-        template_kwargs          further variables of the template (`enable_thinking`, ...)
+        template_kwargs          further variables of the template (`enable_thinking`, ...), as a client may send them
 
         Raises RequestError (400) for messages that are malformed or that the template refuses, and if there is no
         template.
         """
-        reserved = _RESERVED & template_kwargs.keys()
-        if reserved:
-            name = sorted(reserved)[0]
-            raise RequestError(f"chat_template_kwargs may not set {name}", param="chat_template_kwargs")
+        variables = dict(template_kwargs or {})
+        for name in variables:
+            if not isinstance(name, str) or name in _RESERVED:
+                raise RequestError(f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs")
         chosen = self._choose(tools=bool(tools))
         plain = _plain_messages(messages, chosen.format)
         if continue_final_message:
@@ -126,7 +126,7 @@ class TemplateManager:
             chosen.template,
             {
                 **self._special_tokens,
-                **template_kwargs,
+                **variables,
                 "messages": plain,
                 "tools": list(tools) if tools else None,
                 "add_generation_prompt": add_generation_prompt and not continue_final_message,
@@ -263,10 +263,11 @@ def _mark(messages: list[dict[str, Any]]) -> None:
 def _cut_at_mark(text: str) -> str:
     """What stands before the mark. A template that trims content has eaten the mark's last space; then it would have
     trimmed the end of the message as well."""
-    place = text.rfind(_CONTINUE_HERE.strip())
-    if place < 0:
+    mark = _CONTINUE_HERE.strip()
+    place = text.find(mark)
+    if place < 0 or text.find(mark, place + 1) >= 0:
         raise RequestError(
-            "continue_final_message: the model's chat template does not show the end of the last message",
+            "continue_final_message: the model's chat template does not show the last message exactly once",
             param="continue_final_message",
         )
     before = text[:place]
