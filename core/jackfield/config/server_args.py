@@ -157,8 +157,8 @@ class ServerArgs(BaseModel):
         default=30000, description="Port on which the server listens; 0: any free one."
     )
     topology: Annotated[Literal["processes", "inline"], Option(SERVING)] = Field(
-        default="processes",
-        description="processes: main, scheduler and detokenizer run on their own; inline: all in one process.",
+        default="inline",
+        description="inline: all in one process; processes: main, scheduler and detokenizer run on their own.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
         default="info", description="Least level of messages that are logged."

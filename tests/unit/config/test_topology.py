@@ -48,9 +48,9 @@ def test_a_coordinate_outside_its_size_is_refused() -> None:
 
 def test_the_topology_of_the_arguments() -> None:
     only = Rank(world_rank=0, dp_rank=0, pp_rank=0, tp_rank=0)
-    processes = derive_topology(ServerArgs())
+    processes = derive_topology(ServerArgs(topology="processes"))
     assert [process.role for process in processes.processes] == ["main", "scheduler", "detokenizer"]
-    inline = derive_topology(ServerArgs(topology="inline"))
+    inline = derive_topology(ServerArgs())
     assert [(process.role, process.rank) for process in inline.processes] == [("inline", only)]
 
 

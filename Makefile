@@ -1,0 +1,55 @@
+# make demo    a real model answers          make test    all tests
+# make lint    linters, types, imports       make docs    regenerate the references
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# An index to take torch from, for instance one with CPU builds (the README says why).
+TORCH_INDEX ?=
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PLUGINS := $(wildcard plugins/*/*)
+PROMPT ?= In one sentence: what is a jackfield?
+
+.PHONY: setup demo test lint format docs requirements soak clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml requirements.txt constraints.txt $(wildcard plugins/*/*/pyproject.toml)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Jackfield needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
+	$(PIP) install --quiet hatchling editables
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --requirement requirements.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	@$(BIN)/jackfield explain --worker torch
+	@echo
+	@$(BIN)/jackfield generate --chat --temperature 0 --max-new-tokens 60 "$(PROMPT)"
+
+test: setup
+	$(BIN)/python -m pytest -q
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=core:$$(echo $(PLUGINS) | tr ' ' ':') $(BIN)/mypy core $(wildcard plugins/*/*/jackfield_*)
+	$(BIN)/lint-imports
+	$(BIN)/python .ci/requirements.py --check
+	$(BIN)/python docs/generate.py --check
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python docs/generate.py
+
+requirements:
+	$(PYTHON) .ci/requirements.py
+
+# The long forms of the randomised tests; the test suite runs a tenth of them.
+soak: setup
+	JACKFIELD_SOAK=10 $(BIN)/python -m pytest -q -m soak
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

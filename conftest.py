@@ -1,0 +1,83 @@
+"""Shared by all tests of the repository: the embedded model, a tiny random one, and the soak factor."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Tests run many small tensors on few cores, often beside other processes: one thread each is both faster and steadier.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak-factor", type=int, default=1, help="how many times longer the randomised tests run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "soak: randomised, with a length that --soak-factor multiplies")
+
+
+@pytest.fixture(scope="session")
+def soak_factor(request: pytest.FixtureRequest) -> int:
+    factor: int = request.config.getoption("--soak-factor")
+    return factor
+
+
+@pytest.fixture(scope="session")
+def embedded_model() -> Path:
+    """The embedded model's GGUF, fetched into the user's cache if it is not there yet."""
+    from jackfield.hub.locate import locate_model
+
+    return locate_model(None).path
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama checkpoint of transformers' own making: 2 layers, 4 heads, 2 KV heads, 128 tokens, no tokenizer.
+
+    The head's weights are drawn wide, so that greedy choices are far from ties.
+    """
+    torch = pytest.importorskip("torch")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        eos_token_id=1,
+        bos_token_id=0,
+        pad_token_id=1,
+        initializer_range=0.25,
+    )
+    model: Any = LlamaForCausalLM(config)
+    path = tmp_path_factory.mktemp("tiny-llama")
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def reference_model(embedded_model: Path) -> Any:
+    """transformers' own reading of the embedded model's weights, dequantised, in float32."""
+    torch = pytest.importorskip("torch")
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from transformers import AutoModelForCausalLM, GgufConfig
+
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            embedded_model.parent,
+            gguf_file=embedded_model.name,
+            quantization_config=GgufConfig(gguf_file=embedded_model.name, dequantize=True),
+            dtype=torch.float32,
+            attn_implementation="eager",
+        )
+    return model.eval()

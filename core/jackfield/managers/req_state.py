@@ -1,0 +1,100 @@
+"""What the main process knows of one live request: what came back so far, and when things happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
+from jackfield.observability.stages import RequestStage, StageTimes
+
+
+class ReqState:
+    """From submission until the scheduler has let go of the request.
+
+    rid          the runtime's own id; `label` is the id that the client gave, or the same
+    index        position in the call's batch
+    finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
+    told         the complete answer was given to whoever streams it
+    """
+
+    def __init__(
+        self, *, rid: str, label: str, index: int, prompt_tokens: int, sampling: SamplingParams, stream: bool, now: float
+    ) -> None:
+        self.rid = rid
+        self.label = label
+        self.index = index
+        self.prompt_tokens = prompt_tokens
+        self.sampling = sampling
+        self.stream = stream
+        self.received_at = now
+        self.finished_at: float | None = None
+        self.times = StageTimes()
+        self.finish: FinishReason | None = None
+        self.closed = False
+        self.abort_sent = False
+        self.told = False
+        self.cached_tokens = 0
+        self.retractions = 0
+        self.output_ids: list[int] = []
+        self._text: list[str] = []
+        self._ids_told = 0
+
+    @property
+    def text(self) -> str:
+        if len(self._text) > 1:
+            # Joined lazily: a cumulative stream of n chunks would otherwise copy n strings at every token.
+            self._text = ["".join(self._text)]
+        return self._text[0] if self._text else ""
+
+    @property
+    def has_news(self) -> bool:
+        """True if something came since the last `answer`; the end counts until it was told."""
+        return not self.told and (len(self.output_ids) > self._ids_told or self.finish is not None)
+
+    def take(self, output: TextOutput, now: float) -> None:
+        """Apply the detokenizer's entry."""
+        if self.finish is None:
+            if output.text:
+                self._text.append(output.text)
+            self.output_ids.extend(output.ids)
+            if output.finish is not None:
+                self.finish = output.finish
+                self.finished_at = now
+        if output.closed:
+            self.closed = True
+            self.cached_tokens = output.cached_tokens
+            self.retractions = output.retractions
+        for stage, seconds in output.stage_times.items():
+            self.times.add(RequestStage(stage), seconds)
+
+    def answer(self) -> dict[str, Any]:
+        """The answer so far, in the shape of SGLang's `/generate`: text and ids are cumulative."""
+        self._ids_told = len(self.output_ids)
+        meta: dict[str, Any] = {
+            "id": self.label,
+            "finish_reason": finish_reason_json(self.finish),
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": len(self.output_ids),
+            "cached_tokens": self.cached_tokens,
+        }
+        if self.finished_at is not None:
+            meta["e2e_latency"] = self.finished_at - self.received_at
+            seconds = self.times.seconds()
+            meta["stage_times"] = {stage.value: seconds.get(stage.value, 0.0) for stage in RequestStage}
+        return {"text": self.text, "output_ids": list(self.output_ids), "meta_info": meta}
+
+
+def finish_reason_json(finish: FinishReason | None) -> dict[str, Any] | None:
+    """As clients see it: {"type": "stop", "matched"}, {"type": "length", "length"} or {"type": "abort", "message", ...}."""
+    if finish is None:
+        return None
+    if finish.type == "stop":
+        return {"type": "stop", "matched": finish.matched}
+    if finish.type == "length":
+        return {"type": "length", "length": finish.length}
+    told: dict[str, Any] = {"type": finish.type, "message": finish.message or "the request was aborted"}
+    if finish.status_code is not None:
+        told["status_code"] = finish.status_code
+    if finish.err_type is not None:
+        told["err_type"] = finish.err_type
+    return told

@@ -1,0 +1,341 @@
+"""The main process's end of every request: validate, tokenize, hand over, collect what comes back.
+
+It never blocks and owns no thread: whoever drives it calls `step`. Everything that can be refused is refused here,
+before the scheduler hears of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jackfield.hookspecs.observer import RequestFinished, RequestReceived
+from jackfield.ipc.channels import Receiver, Sender
+from jackfield.ipc.dispatcher import Dispatcher
+from jackfield.ipc.messages import (
+    AbortRequest,
+    BatchTextOutput,
+    ControlReply,
+    FinishReason,
+    FlushCacheRequest,
+    StateRequest,
+    StopRequest,
+    TokenizedGenerateRequest,
+)
+from jackfield.managers.capacity import check_capacity
+from jackfield.managers.errors import RequestError
+from jackfield.managers.req_state import ReqState
+from jackfield.managers.sampling_params import make_sampling_params
+from jackfield.managers.tokenizer import Tokenizer
+from jackfield.observability.clock import Clock
+from jackfield.observability.stages import RequestStage
+from jackfield.stack.observers import ObserverHub
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateRequest:
+    """One call of the API, single or batch, as a client sent it; nothing in it has been checked.
+
+    prompt             text, or a list of texts
+    input_ids          ids, or a list of id lists; exactly one of prompt and input_ids
+    sampling_params    a mapping, or one a prompt
+    rid                the client's own id, or one a prompt
+    """
+
+    prompt: str | Sequence[str] | None = None
+    input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None
+    sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    stream: bool = False
+    rid: str | Sequence[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaLimits:
+    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1."""
+
+    context_length: int
+    total_slots: int
+    page_size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Checked:
+    ids: list[int]
+    request: TokenizedGenerateRequest
+    state: ReqState
+    text: str | None = field(default=None)
+
+
+class TokenizerManager:
+    """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer | None,
+        limits: ReplicaLimits,
+        sampling_defaults: Mapping[str, Any],
+        to_scheduler: Sender,
+        inbox: Receiver,
+        clock: Clock,
+        observers: ObserverHub | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.limits = limits
+        self.rid_to_state: dict[str, ReqState] = {}
+        self._labels: set[str] = set()
+        self._defaults = dict(sampling_defaults)
+        self._to_scheduler = to_scheduler
+        self._inbox = inbox
+        self._clock = clock
+        self._observers = observers
+        self._control_ids = itertools.count(1)
+        self._replies: dict[int, ControlReply | None] = {}
+        self._dispatch = Dispatcher({BatchTextOutput: self._on_text, ControlReply: self._on_reply})
+
+    # requests
+
+    def submit(self, request: GenerateRequest) -> list[ReqState]:
+        """Check all of a call, then hand all of it over; nothing is sent if any part is refused.
+
+        Raises RequestError naming the field.
+        """
+        texts, id_lists = self._prompts(request)
+        count = len(id_lists if id_lists is not None else texts or ())
+        sampling = _spread(request.sampling_params, count, "sampling_params", Mapping) or [{}] * count
+        labels = _spread(request.rid, count, "rid", str)
+        if labels is not None and (len(set(labels)) < count or not self._labels.isdisjoint(labels)):
+            raise RequestError("rid is used twice, or by a request that is still running", param="rid")
+        checked = [
+            self._check(
+                index=i,
+                text=texts[i] if texts is not None else None,
+                ids=id_lists[i] if id_lists is not None else None,
+                sampling=sampling[i],
+                label=labels[i] if labels is not None else None,
+                stream=request.stream,
+            )
+            for i in range(count)
+        ]
+        for one in checked:
+            self.rid_to_state[one.state.rid] = one.state
+            self._labels.add(one.state.label)
+            self._to_scheduler.send(one.request)
+        self._tell_received(checked)
+        return [one.state for one in checked]
+
+    def abort(self, state: ReqState) -> None:
+        """Ask the scheduler to end it; the state stays until the scheduler has answered."""
+        if not state.closed and not state.abort_sent:
+            state.abort_sent = True
+            self._to_scheduler.send(AbortRequest(rid=state.rid))
+
+    # control
+
+    def flush_cache(self) -> int:
+        """Send the request; `reply` has the answer once it came."""
+        control_id = next(self._control_ids)
+        self._replies[control_id] = None
+        self._to_scheduler.send(FlushCacheRequest(control_id=control_id))
+        return control_id
+
+    def request_state(self) -> int:
+        control_id = next(self._control_ids)
+        self._replies[control_id] = None
+        self._to_scheduler.send(StateRequest(control_id=control_id))
+        return control_id
+
+    def reply(self, control_id: int) -> ControlReply | None:
+        """The answer to a control request, once; None while it is not there."""
+        if self._replies[control_id] is None:
+            return None
+        return self._replies.pop(control_id)
+
+    # messages
+
+    def step(self) -> int:
+        """Handle what waits. Returns how many messages there were."""
+        handled = 0
+        while (message := self._inbox.receive()) is not None:
+            self._dispatch(message)
+            handled += 1
+        return handled
+
+    def _on_text(self, message: BatchTextOutput) -> None:
+        finished = []
+        now = self._clock.now()
+        for output in message.outputs:
+            state = self.rid_to_state.get(output.rid)
+            if state is None:
+                log.warning("output for a request that is not known here: %s", output.rid)
+                continue
+            was_open = state.finish is None
+            state.take(output, now)
+            if output.stop_scheduler:
+                self._to_scheduler.send(StopRequest(rid=state.rid))
+            if was_open and state.finish is not None:
+                self._labels.discard(state.label)
+            if state.closed:
+                # Counters and stage times of the scheduler come with its last word, so this is the moment to tell.
+                del self.rid_to_state[state.rid]
+                finished.append(state)
+        self._tell_finished(finished)
+
+    def _on_reply(self, message: ControlReply) -> None:
+        if message.control_id not in self._replies:
+            log.warning("an answer to a control request that nobody waits for: %s", message.control_id)
+            return
+        self._replies[message.control_id] = message
+
+    # checks
+
+    def _prompts(self, request: GenerateRequest) -> tuple[list[str] | None, list[Sequence[int]] | None]:
+        if (request.prompt is None) == (request.input_ids is None):
+            raise RequestError("give exactly one of prompt and input_ids", param="prompt")
+        if request.prompt is not None:
+            texts = [request.prompt] if isinstance(request.prompt, str) else list(request.prompt)
+            if not texts:
+                raise RequestError("prompt is an empty list", param="prompt")
+            for text in texts:
+                if not isinstance(text, str):
+                    raise RequestError(f"prompt must be text or a list of texts, not {type(text).__name__}", param="prompt")
+            if self.tokenizer is None:
+                raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="prompt")
+            return texts, None
+        given: Any = request.input_ids
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            raise RequestError("input_ids must be a list of ids, or a list of such lists", param="input_ids")
+        if not given:
+            raise RequestError("input_ids is empty: a request needs at least one token", param="input_ids")
+        lists = list(given) if isinstance(given[0], Sequence) else [given]
+        for ids in lists:
+            if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
+                raise RequestError("input_ids mixes ids and lists of ids", param="input_ids")
+        return None, lists
+
+    def _check(
+        self,
+        *,
+        index: int,
+        text: str | None,
+        ids: Sequence[int] | None,
+        sampling: Mapping[str, Any],
+        label: str | None,
+        stream: bool,
+    ) -> _Checked:
+        began = self._clock.now()
+        param = "prompt" if ids is None else "input_ids"
+        if ids is None:
+            assert text is not None
+            assert self.tokenizer is not None
+            tokens = self.tokenizer.encode(text)
+        else:
+            tokens = self._check_ids(ids)
+        if not tokens:
+            raise RequestError(f"{param} is empty: a request needs at least one token", param=param)
+        params = make_sampling_params(sampling, defaults=self._defaults, vocab_size=self.limits.vocab_size)
+        granted = check_capacity(
+            len(tokens),
+            params.max_new_tokens,
+            context_length=self.limits.context_length,
+            total_slots=self.limits.total_slots,
+            page_size=self.limits.page_size,
+        )
+        rid = uuid.uuid4().hex
+        state = ReqState(
+            rid=rid,
+            label=label if label is not None else rid,
+            index=index,
+            prompt_tokens=len(tokens),
+            sampling=params,
+            stream=stream,
+            now=began,
+        )
+        state.times.add(RequestStage.TOKENIZE, self._clock.now() - began)
+        if params.stop and self.tokenizer is None:
+            raise RequestError("stop strings need a tokenizer, and this run has none", param="stop")
+        if granted != params.max_new_tokens:
+            log.info(
+                "request %s: max_new_tokens %d does not fit beside %d prompt tokens; at most %d will be generated",
+                state.label,
+                params.max_new_tokens,
+                len(tokens),
+                granted,
+            )
+        message = TokenizedGenerateRequest(rid=rid, input_ids=tokens, sampling=params, stream=stream)
+        return _Checked(ids=tokens, request=message, state=state, text=text)
+
+    def _check_ids(self, ids: Sequence[int]) -> list[int]:
+        top = self.limits.vocab_size
+        for token in ids:
+            if type(token) is not int or not 0 <= token < top:
+                raise RequestError(f"input_ids holds {token!r}; ids are integers from 0 to {top - 1}", param="input_ids")
+        return list(ids)
+
+    # observers
+
+    def _tell_received(self, checked: Sequence[_Checked]) -> None:
+        if self._observers is None or not self._observers.listens("jackfield_requests_received"):
+            return
+        self._observers.notify(
+            "jackfield_requests_received",
+            requests=tuple(
+                RequestReceived(
+                    rid=one.state.label,
+                    received_at=one.state.received_at,
+                    prompt_tokens=one.state.prompt_tokens,
+                    max_new_tokens=one.state.sampling.max_new_tokens,
+                    stream=one.state.stream,
+                )
+                for one in checked
+            ),
+        )
+
+    def _tell_finished(self, states: Iterable[ReqState]) -> None:
+        if self._observers is None or not self._observers.listens("jackfield_requests_finished"):
+            return
+        told = tuple(
+            RequestFinished(
+                rid=state.label,
+                finish_type=_finish_type(state.finish),
+                prompt_tokens=state.prompt_tokens,
+                completion_tokens=len(state.output_ids),
+                cached_tokens=state.cached_tokens,
+                e2e_latency=(state.finished_at or self._clock.now()) - state.received_at,
+                stage_times=state.times.seconds(),
+            )
+            for state in states
+        )
+        if told:
+            self._observers.notify("jackfield_requests_finished", requests=told)
+
+
+def _finish_type(finish: FinishReason | None) -> str:
+    if finish is None:
+        return "error"
+    return "error" if finish.type == "abort" and finish.status_code is not None else finish.type
+
+
+def _spread(given: Any, count: int, name: str, kind: type) -> list[Any] | None:
+    """One value for all prompts, or one for each."""
+    if given is None:
+        return None
+    if isinstance(given, kind):
+        if count > 1 and kind is str:
+            raise RequestError(f"{name} must be a list of {count} when there are {count} prompts", param=name)
+        return [given] * count
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        if len(given) != count:
+            raise RequestError(f"{name} has {len(given)} entries for {count} prompts", param=name)
+        for entry in given:
+            if not isinstance(entry, kind):
+                raise RequestError(f"{name} holds a {type(entry).__name__}", param=name)
+        return list(given)
+    raise RequestError(f"{name} has the wrong type: {type(given).__name__}", param=name)

@@ -1,0 +1,181 @@
+"""Writes docs/reference/ from the code: options, hooks, the stack file, plugins. With --check says whether it is up to date."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jackfield.config.fields import FieldFacts, facts_of
+from jackfield.config.server_args import ServerArgs
+from jackfield.hookspecs import KINDS, SPECS
+from jackfield.stack.discovery import discover
+from jackfield.stack.imports import import_object
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
+
+
+def options() -> Iterator[str]:
+    yield "# Options\n"
+    yield (
+        "Every setting of a run. A later source wins: default, stack file (`--stack FILE`), environment, command line. In a "
+        "stack file the key is the field's name; `Engine(...)` takes the same names.\n"
+    )
+    groups: dict[str, list[FieldFacts]] = {}
+    for facts in facts_of(ServerArgs).values():
+        groups.setdefault(facts.group, []).append(facts)
+    for group, fields in groups.items():
+        yield f"## {group}\n"
+        yield "| flag | environment | value | default | meaning |\n|---|---|---|---|---|"
+        for facts in fields:
+            flags = ", ".join(f"`{flag}`" for flag in (facts.flag, *facts.aliases))
+            value = " \\| ".join(f"`{choice}`" for choice in facts.choices) or facts.shape.value
+            default = f"`{facts.default_text}`" if facts.default_text else ""
+            yield f"| {flags} | `{facts.variable}` | {value} | {default} | {facts.description} |"
+        yield ""
+
+
+def hooks() -> Iterator[str]:
+    yield "# Hooks\n"
+    yield (
+        "What a plugin implements, by kind. A provider hook is called once at start and returns an object; the runtime calls that "
+        "object. `from jackfield.hookspecs import hookimpl`.\n"
+    )
+    yield "## Kinds\n"
+    yield "| kind | contract | hook | how many | flag | processes | what it does |\n|---|---|---|---|---|---|---|"
+    for kind in KINDS.values():
+        hook = f"`{kind.hook}`" if kind.hook else "lifecycle hooks"
+        many = "one" if kind.exclusive else "any number"
+        yield (
+            f"| `{kind.name}` | {kind.contract_version} | {hook} | {many} | `{kind.flag}` | {', '.join(kind.processes)} | "
+            f"{kind.summary} |"
+        )
+    yield ""
+    for spec in SPECS:
+        module = inspect.getmodule(spec)
+        assert module is not None
+        yield f"## {module.__name__}\n"
+        yield f"{inspect.getdoc(module)}\n"
+        for name, function in vars(spec).items():
+            if name.startswith("jackfield_"):
+                yield f"### `{name}{_signature(function)}`\n"
+                yield f"{_prose(function)}\n"
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and value.__module__ == module.__name__ and value is not spec:
+                yield from _class(name, value)
+
+
+def _class(name: str, value: type) -> Iterator[str]:
+    yield f"### {name}\n"
+    doc = inspect.getdoc(value)
+    if doc and not doc.startswith(f"{name}("):
+        yield f"{_block(doc)}\n"
+    for method, function in vars(value).items():
+        if inspect.isfunction(function) and not method.startswith("_") and function.__doc__:
+            required = " (required)" if getattr(function, "__isabstractmethod__", False) else ""
+            yield f"- **`{method}{_signature(function)}`**{required}\n"
+            yield textwrap.indent(_prose(function), "  ") + "\n"
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    return str(inspect.signature(function)).replace("'", "").replace("(self, ", "(").replace("(self)", "()")
+
+
+def _prose(function: Callable[..., Any]) -> str:
+    return _block(inspect.getdoc(function) or "")
+
+
+def _block(doc: str) -> str:
+    """Docstrings align their field lists with spaces; Markdown keeps that only in a code block."""
+    out = []
+    for paragraph in doc.split("\n\n"):
+        aligned = any("   " in line.strip() for line in paragraph.splitlines())
+        indented = paragraph.startswith("    ")
+        out.append(f"```text\n{paragraph}\n```" if aligned and not indented else paragraph)
+    return "\n\n".join(out)
+
+
+def stack_file() -> Iterator[str]:
+    yield "# The stack file\n"
+    yield (
+        "One TOML file says which plugins serve and with which options: `--stack FILE` or `JACKFIELD_STACK`. At the top level "
+        "stands any [option](options.md) under its field name; relative paths in it count from the file's own folder.\n"
+    )
+    yield "```toml"
+    yield 'model_path = "./my-model"'
+    yield "max_running_requests = 64\n"
+    yield "[stack]"
+    yield 'attention = { prefill = "torch", decode = "torch" }   # or one name for both'
+    yield 'cache_policy = "radix"'
+    yield 'schedule_policy = "fcfs"'
+    yield 'observer = [{ plugin = "jsonl", as = "audit", options = { directory = "./audit" } }]\n'
+    yield '[options."cache.radix"]            # kind.instance; the instance is the plugin\'s name unless `as` gave another'
+    yield 'eviction = "lru"'
+    yield "```\n"
+    yield "## Keys of `[stack]`\n"
+    yield "| key | kind | how many | the same as |\n|---|---|---|---|"
+    for kind in KINDS.values():
+        keys = " or ".join(f"`{key}`" for key in dict.fromkeys((kind.name, kind.field)))
+        many = "a name" if kind.exclusive else "a name, a table { plugin, as, options }, or a list of them"
+        if kind.name == "attention":
+            many = 'a name, or { prefill = "...", decode = "..." }'
+        yield f"| {keys} | {kind.name} | {many} | `{kind.flag}` |"
+    yield ""
+    yield "A key, plugin, option or value that does not exist stops the start and names the nearest that does.\n"
+
+
+def plugins() -> Iterator[str]:
+    yield "# Plugins of this repository\n"
+    yield "What each claims in its manifest, and its options (`--option kind.instance.field=value`, or the stack file).\n"
+    for kind in KINDS:
+        rows = sorted(discover().rows(kind), key=lambda row: row.name)
+        if rows:
+            yield f"## {kind}\n"
+        for row in rows:
+            manifest = row.manifest
+            if manifest is None:
+                raise SystemExit(f"{kind}.{row.name}: {row.problem}")
+            yield f"### {row.name}\n"
+            yield f"{manifest.summary}. Distribution `{row.distribution}`.\n"
+            for claim in ("devices", "dtypes", "layouts", "features", "needs", "encodings", "architectures", "files"):
+                if values := getattr(manifest, claim):
+                    yield f"- {claim}: {', '.join(f'`{value}`' for value in values)}"
+            yield f"- priority in automatic selection: {manifest.priority}\n"
+            if manifest.options:
+                yield from _options_table(import_object(manifest.options))
+
+
+def _options_table(model: Any) -> Iterator[str]:
+    yield "| option | type | default | meaning |\n|---|---|---|---|"
+    for name, field in model.model_fields.items():
+        kind = str(getattr(field.annotation, "__name__", field.annotation)).replace("|", "\\|").replace("typing.", "")
+        default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
+        yield f"| `{name}` | {kind} | {default} | {field.description or ''} |"
+    yield ""
+
+
+PAGES = {"options.md": options, "hooks.md": hooks, "stack-file.md": stack_file, "plugins.md": plugins}
+
+
+def main() -> int:
+    stale = []
+    for name, page in PAGES.items():
+        text = NOTE + "\n".join(page()).rstrip() + "\n"
+        file = REFERENCE / name
+        if "--check" in sys.argv:
+            if not file.exists() or file.read_text() != text:
+                stale.append(name)
+        else:
+            REFERENCE.mkdir(exist_ok=True)
+            file.write_text(text)
+    if stale:
+        print(f"docs/reference is out of date ({', '.join(stale)}): run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

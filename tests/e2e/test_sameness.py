@@ -1,0 +1,94 @@
+"""Greedy tokens do not depend on the stack, the page size, the chunking or the neighbours: a covering array on a tiny random
+model, each row compared with transformers generating alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.covering import pairwise
+from tests.e2e.engines import assert_alive, tiny
+
+NEW = 32
+SHARED = [(7 * i) % 120 + 2 for i in range(40)]
+PROMPTS = [
+    [5],
+    [(3 * i) % 120 + 2 for i in range(17)],
+    [*SHARED, 9, 10, 11],
+    [*SHARED, 90, 91],
+]
+GREEDY = {"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True}
+
+FACTORS: dict[str, list[Any]] = {
+    "cache_policy": ["radix", "chunk"],
+    "page_size": [1, 4, 16],
+    "composition": ["alone", "together", "staggered", "warm", "aborted neighbours"],
+    "schedule_policy": ["fcfs", "shortest-prefill-first"],
+    "max_prefill_tokens": [16384, 16],
+    "max_running_requests": [None, 2],
+}
+ROWS = pairwise(FACTORS)
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model: Path) -> list[list[int]]:
+    """transformers' greedy tokens, each prompt alone. The reference's own choices are far from ties, or the test says so."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    model: Any = LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32, attn_implementation="eager").eval()
+    found = []
+    for prompt in PROMPTS:
+        ids = list(prompt)
+        with torch.inference_mode():
+            for _ in range(NEW):
+                logits = model(torch.tensor([ids])).logits[0, -1]
+                top = logits.topk(2)
+                gap = float(top.values[0] - top.values[1])
+                assert gap >= 1e-3, f"a near tie within reach ({gap:.1e}): exchange this prompt"
+                ids.append(int(top.indices[0]))
+        found.append(ids[len(prompt) :])
+    return found
+
+
+def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    full = 1
+    for values in FACTORS.values():
+        full *= len(values)
+    with capsys.disabled():
+        print(f"\nsameness: {len(ROWS)} rows cover all pairs of {full} combinations of {len(FACTORS)} factors")
+    assert len(ROWS) < full
+
+
+@pytest.mark.parametrize("row", ROWS, ids=["-".join(str(value) for value in row.values()) for row in ROWS])
+def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], row: dict[str, Any]) -> None:
+    composition = row["composition"]
+    args = {name: value for name, value in row.items() if name != "composition" and value is not None}
+    with tiny(tiny_model, **args) as engine:
+        if composition == "alone":
+            answers = [engine.generate(input_ids=prompt, sampling_params=GREEDY) for prompt in PROMPTS]
+        elif composition == "together":
+            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY)
+        elif composition == "warm":
+            engine.generate(input_ids=PROMPTS, sampling_params={**GREEDY, "max_new_tokens": 3})
+            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY)
+        else:
+            answers = staggered(engine, abort_neighbours=composition == "aborted neighbours")
+        assert [answer["output_ids"] for answer in answers] == expected
+        assert_alive(engine)
+
+
+def staggered(engine: Any, *, abort_neighbours: bool) -> list[dict[str, Any]]:
+    """Each request starts while those before it are decoding; between them come neighbours that are dropped half-way."""
+    streams = []
+    for prompt in PROMPTS:
+        if abort_neighbours:
+            doomed = engine.generate(input_ids=[*prompt, 3, 3, 3], sampling_params=GREEDY, stream=True)
+            next(doomed)
+        streams.append(engine.generate(input_ids=prompt, sampling_params=GREEDY, stream=True))
+        for stream in streams[-2:]:
+            next(stream)
+        if abort_neighbours:
+            doomed.close()
+    return [list(stream)[-1] for stream in streams]
