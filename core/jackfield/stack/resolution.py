@@ -132,7 +132,14 @@ class _Resolver:
         if "model" not in needs:
             self._leave_out("model", worker, ("model_impl",))
         elif self.model is None:
-            self._leave_open("model", "which plugin has the model's code, and what that model asks of attention")
+            what = "what the model asks of attention"
+            if self.args.model_impl is None:
+                self._leave_open("model", f"which plugin has the model's code, and {what}")
+            else:
+                self.notes.append(f"the model is not here yet, so it is open {what}")
+                self._add(
+                    "model", self.selector.named("model", self.args.model_impl, "model_impl", self._hardware_problems)
+                )
         else:
             architecture = self.model.config.architecture
             choice = select_model(self.selector, self.args, architecture, self.catalogue, self.device.type, self.dtype)
@@ -268,9 +275,9 @@ class _Resolver:
         """Options for an instance that is not in the stack would be without effect."""
         keys = [plugin.key for plugin in self.plugins]
         for key in self.args.options:
-            if key in keys or key.partition(".")[0] in self.undecided:
-                continue
             kind, _, instance = key.partition(".")
+            if key in keys or (kind in self.undecided and self.catalogue.find(kind, instance)):
+                continue
             sources = {source for name, source in self.provenance.items() if name.startswith(f"options.{key}.")}
             origin = f" (from {', '.join(sorted(sources))})" if sources else ""
             same_kind = [other for other in keys if other.partition(".")[0] == kind]

@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.stack.catalogues import CPU, catalogue, facts, resolved, row
+
+from jackfield.config.device import DeviceDescription
+from jackfield.config.errors import ConfigurationError
+from jackfield.config.names import PluginUse
+from jackfield.config.server_args import ServerArgs
+from jackfield.hookspecs import KINDS, KVLayout, KVTensorSpec, Need
+from jackfield.stack.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.resolution import resolve
+from jackfield.stack.resolved import Resolution
+
+
+def names(resolution: Resolution) -> dict[str, str]:
+    return {plugin.kind: plugin.name for plugin in resolution.stack.plugins}
+
+
+def reason(resolution: Resolution, kind: str, name: str) -> str:
+    """Why a plugin was rejected."""
+    (found,) = [r.reason for r in resolution.stack.rejected if (r.kind, r.name) == (kind, name)]
+    return found
+
+
+def refused(rows: Catalogue | None = None, **args: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        resolved(rows, **args)
+    return str(caught.value)
+
+
+def test_the_default_stack() -> None:
+    assert names(resolved()) == {
+        "attention": "torch",
+        "cache": "radix",
+        "schedule_policy": "fcfs",
+        "event_loop": "normal",
+        "model": "llama",
+        "loader": "gguf",
+        "worker": "torch",
+        "ops": "torch",
+    }
+
+
+def test_plugins_stand_in_the_order_of_the_kinds() -> None:
+    order = [plugin.kind for plugin in resolved(observer=(PluginUse(plugin="jsonl"),)).stack.plugins]
+    assert order == [kind for kind in KINDS if kind != "metrics"]
+
+
+def test_every_installed_plugin_is_chosen_or_rejected_with_a_reason() -> None:
+    rows = catalogue(
+        row("cache", "odd", status=Status.BROKEN, problem="its manifest is odd"),
+        row("observer", "other", distribution="acme"),
+    )
+    resolution = resolved(rows)
+    chosen = {(plugin.kind, plugin.name) for plugin in resolution.stack.plugins}
+    turned_down = {(r.kind, r.name) for r in resolution.stack.rejected}
+    assert not chosen & turned_down
+    assert chosen | turned_down == {(r.kind, r.name) for r in rows}
+    assert all(r.reason for r in resolution.stack.rejected)
+    assert all(plugin.reason for plugin in resolution.stack.plugins)
+    assert reason(resolution, "cache", "odd") == "its manifest is odd"
+    assert reason(resolution, "cache", "chunk") == "its priority 0 does not exceed that of 'radix'"
+    assert reason(resolution, "metrics", "prometheus") == "not named by --metrics"
+
+
+def test_filled_in_arguments_carry_their_rule() -> None:
+    resolution = resolved()
+    changes = {change.field: change for change in resolution.changes}
+    assert changes["cache_policy"].before is None
+    assert changes["cache_policy"].after == resolution.args.cache_policy == "radix"
+    assert changes["cache_policy"].rule == "highest priority (10) of chunk, radix"
+    assert resolution.args.dtype == "bfloat16"
+    assert changes["dtype"].rule == "the checkpoint's dtype"
+    assert resolution.args.device == "cpu"
+    assert resolution.args.load_format == "gguf"
+    assert resolution.args.context_length == 8192
+    assert resolution.args.attention_backend == "torch"
+    assert resolution.args.served_model_name == "m"
+    # The completed arguments are valid ones, and resolving them again changes nothing.
+    again = resolve(ServerArgs.model_validate(resolution.args.model_dump()), CPU, facts(), catalogue())
+    assert again.changes == ()
+    assert names(again) == names(resolution)
+
+
+def test_nothing_that_was_given_is_changed() -> None:
+    resolution = resolved(cache_policy="chunk", dtype="float32", context_length=100, max_running_requests=3)
+    assert not {"cache_policy", "dtype", "context_length", "max_running_requests"} & {
+        c.field for c in resolution.changes
+    }
+
+
+def test_a_small_cache_bounds_the_running_requests() -> None:
+    assert resolved(max_total_tokens=64, page_size=16).args.max_running_requests == 4
+    assert resolved(max_total_tokens=100_000).args.max_running_requests == 256
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        (
+            "attention_backend",
+            "trch",
+            "--attention-backend: no attention plugin 'trch' is installed; did you mean 'torch'?",
+        ),
+        ("cache_policy", "radx", "--cache-policy: no cache plugin 'radx' is installed; did you mean 'radix'?"),
+        (
+            "schedule_policy",
+            "fcsf",
+            "--schedule-policy: no schedule_policy plugin 'fcsf' is installed; did you mean 'fcfs'?",
+        ),
+        ("event_loop", "norml", "did you mean 'normal'?"),
+        ("worker", "troch", "did you mean 'torch'?"),
+        ("ops", "zzz", "no ops plugin 'zzz' is installed; installed: torch"),
+        ("model_impl", "lama", "--model-impl: no model plugin 'lama' is installed; did you mean 'llama'?"),
+        ("load_format", "guff", "--load-format: no loader plugin 'guff' is installed; did you mean 'gguf'?"),
+        ("metrics", (PluginUse(plugin="promtheus"),), "did you mean 'prometheus'?"),
+        (
+            "observer",
+            (PluginUse(plugin="json"),),
+            "--observer: no observer plugin 'json' is installed; did you mean 'jsonl'?",
+        ),
+    ],
+)
+def test_a_misspelt_plugin_stops_with_the_nearest_name(field: str, value: Any, text: str) -> None:
+    assert text in refused(**{field: value})
+
+
+def test_messages_name_the_source_of_the_value() -> None:
+    message = refused(cache_policy="radx", provenance={"cache_policy": "environment JACKFIELD_CACHE_POLICY"})
+    assert message.startswith("--cache-policy (from environment JACKFIELD_CACHE_POLICY): ")
+    assert resolved(cache_policy="chunk", provenance={"cache_policy": "stack file s.toml"}).stack.of("cache")[
+        0
+    ].reason == ("named by --cache-policy (from stack file s.toml)")
+
+
+def test_a_broken_plugin_stops_only_when_it_is_selected() -> None:
+    rows = catalogue(row("cache", "odd", status=Status.BROKEN, problem="its manifest is odd"))
+    assert names(resolved(rows))["cache"] == "radix"
+    message = refused(rows, cache_policy="odd")
+    assert "cache plugin 'odd' (jackfield-cache-prefix 0.1.0) cannot be used: its manifest is odd" in message
+
+
+def test_a_strangers_priority_takes_nothing_over_unless_allowed() -> None:
+    rows = catalogue(row("cache", "loud", distribution="acme", priority=1000))
+    resolution = resolved(rows)
+    assert names(resolution)["cache"] == "radix"
+    assert "allow it with --plugin-allow acme or name the plugin with --cache-policy loud" in reason(
+        resolution, "cache", "loud"
+    )
+    assert names(resolved(rows, plugin_allow=("Acme",)))["cache"] == "loud"
+    assert names(resolved(rows, cache_policy="loud"))["cache"] == "loud"
+
+
+def test_a_negative_priority_means_only_when_named() -> None:
+    """A run must never fall to the simulated worker because the real one is not there."""
+    message = refused(catalogue(without="worker.torch"))
+    assert "no worker plugin can serve here" in message
+    assert "simulated (jackfield-worker-simulated 0.1.0): it is used only when named: --worker simulated" in message
+    assert names(resolved(worker="simulated"))["worker"] == "simulated"
+
+
+def test_a_tie_is_told() -> None:
+    rows = catalogue(row("cache", "aaa", priority=10))
+    cache = resolved(rows).stack.of("cache")[0]
+    assert cache.name == "aaa"
+    assert cache.reason == "first by name of a tie at priority 10 with radix; --cache-policy decides it"
+
+
+def test_no_plugin_of_a_kind_is_installed() -> None:
+    assert "no event_loop plugin is installed" in refused(catalogue(without="event_loop"))
+
+
+def test_a_conflict_stops_when_named_and_when_it_would_be_chosen() -> None:
+    both = "acme 1 and jackfield-cache-prefix 0.1.0 both offer cache 'radix': uninstall one"
+    ours, theirs = (
+        row("cache", "radix", distribution=distribution, priority=10, status=Status.CONFLICT, problem=both)
+        for distribution in ("jackfield-cache-prefix", "acme")
+    )
+    rows = catalogue(ours, theirs, without="cache.radix")
+    assert both in refused(rows)
+    assert both in refused(rows, cache_policy="radix")
+    resolution = resolved(rows, cache_policy="chunk")
+    assert {r.reason for r in resolution.stack.rejected if r.name == "radix"} == {both}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "args", "text"),
+    [
+        ({"devices": ("cuda",)}, {}, "it runs on cuda, this run is on cpu"),
+        ({"dtypes": ("float16", "float32")}, {}, "it computes in float16 or float32, this run in bfloat16 (--dtype)"),
+        ({"layouts": ("acme/odd",)}, {}, "it accepts only KV layouts that nobody declares: acme/odd"),
+    ],
+)
+def test_a_named_attention_plugin_that_lacks_something(
+    manifest: dict[str, Any], args: dict[str, Any], text: str
+) -> None:
+    rows = catalogue(row("attention", "fast", **manifest))
+    assert text in refused(rows, attention_backend="fast", **args)
+    assert text in reason(resolved(rows, **args), "attention", "fast")
+
+
+def test_features_of_the_model_must_be_offered() -> None:
+    rows = catalogue(row("attention", "windowed", features=("window", "soft_cap")))
+    model = facts(features=frozenset({"window"}))
+    resolution = resolved(rows, model=model)
+    assert names(resolution)["attention"] == "windowed"
+    assert reason(resolution, "attention", "torch") == (
+        "the model LlamaForCausalLM needs 'window', which it does not offer"
+    )
+    assert "needs 'window'" in refused(rows, model=model, attention_backend="torch")
+
+
+def test_a_probe_says_what_lists_cannot() -> None:
+    rows = catalogue(
+        row("attention", "fast", priority=99, layouts=("hnd-paged", "nhd-paged"), probe="acme.probe:check")
+    )
+    asked: list[Need] = []
+
+    def prober(plugin: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
+        if plugin.name != "fast":
+            return []
+        asked.append(need)
+        return [] if need.page_size == 16 and need.layout == "hnd-paged" else [f"no page of {need.page_size} tokens"]
+
+    small = resolve(ServerArgs(), CPU, facts(), rows, prober=prober)
+    assert names(small)["attention"] == "torch"
+    assert reason(small, "attention", "fast") == "no page of 1 tokens"
+    assert {need.head_sizes for need in asked} == {(64,)}
+    assert [need.layout for need in asked] == ["nhd-paged", "hnd-paged"]
+    large = resolve(ServerArgs(page_size=16), CPU, facts(), rows, prober=prober)
+    assert names(large)["attention"] == "fast"
+    assert large.stack.layout is not None
+    assert large.stack.layout.name == "hnd-paged"
+
+
+def test_two_phases_by_two_plugins_agree_on_a_layout() -> None:
+    rows = catalogue(row("attention", "fast", layouts=("hnd-paged",)))
+    resolution = resolved(rows, decode_attention_backend="fast")
+    assert [(p.name, p.phases) for p in resolution.stack.of("attention")] == [
+        ("torch", ("prefill",)),
+        ("fast", ("decode",)),
+    ]
+    assert resolution.stack.layout is not None
+    assert resolution.stack.layout.name == "hnd-paged"
+    assert resolution.args.prefill_attention_backend == "torch"
+    assert resolution.args.attention_backend is None
+    assert not [r for r in resolution.stack.rejected if r.kind == "attention"]
+    named = resolved(rows, attention_backend="torch", decode_attention_backend="fast")
+    assert [p.name for p in named.stack.of("attention")] == ["torch", "fast"]
+
+
+def test_two_phases_without_a_common_layout_are_refused() -> None:
+    rows = catalogue(row("attention", "n", layouts=("nhd-paged",)), row("attention", "h", layouts=("hnd-paged",)))
+    message = refused(rows, prefill_attention_backend="n", decode_attention_backend="h")
+    assert "it accepts the KV layouts hnd-paged, and 'n', which serves prefill, accepts nhd-paged" in message
+
+
+def test_one_plugin_for_both_phases_is_one() -> None:
+    (attention,) = resolved(prefill_attention_backend="torch", decode_attention_backend="torch").stack.of("attention")
+    assert attention.phases == ("prefill", "decode")
+
+
+def test_operators_weigh_in_on_the_layout_without_a_veto() -> None:
+    fused = row("ops", "fused", priority=50, layouts=("hnd-paged",))
+    resolution = resolved(catalogue(fused))
+    assert resolution.stack.layout is not None
+    assert resolution.stack.layout.name == "hnd-paged"
+    only_nhd = resolved(catalogue(fused, row("attention", "n")), attention_backend="n")
+    assert only_nhd.stack.layout is not None
+    assert only_nhd.stack.layout.name == "nhd-paged"
+    assert only_nhd.stack.layout_reason == (
+        "the first that attention accepts; ops 'fused' knows none and leaves the write to it"
+    )
+
+
+def test_a_declared_layout_comes_after_the_cores() -> None:
+    odd = KVLayout(name="odd/fused", tensors=(KVTensorSpec(role="kv", shape=("page", 2, "kv_heads", "head")),))
+    plugin = replace(row("attention", "odd", layouts=("odd/fused",)), layouts=(odd,))
+    resolution = resolved(catalogue(plugin), attention_backend="odd")
+    assert resolution.stack.layout == odd
+
+
+def test_a_policys_needs_decide_which_caches_fit() -> None:
+    message = refused(cache_policy="chunk", schedule_policy="shortest")
+    assert "schedule policy 'shortest' needs 'cached_tokens', which it does not offer" in message
+    high = catalogue(row("cache", "plain", priority=99))
+    assert names(resolved(high, schedule_policy="shortest"))["cache"] == "radix"
+    assert reason(resolved(cache_policy="chunk"), "schedule_policy", "shortest") == (
+        "it needs 'cached_tokens', which cache 'chunk' does not offer"
+    )
+
+
+def test_a_worker_without_a_model_takes_no_attention_model_and_ops() -> None:
+    resolution = resolved(worker="simulated")
+    assert set(names(resolution)) == {"cache", "schedule_policy", "event_loop", "loader", "worker"}
+    assert resolution.stack.layout is None
+    assert reason(resolution, "attention", "torch") == "worker 'simulated' uses no attention plugin"
+
+
+@pytest.mark.parametrize("field", ["attention_backend", "decode_attention_backend", "ops", "model_impl"])
+def test_naming_a_plugin_that_the_worker_does_not_use_is_refused(field: str) -> None:
+    name = "llama" if field == "model_impl" else "torch"
+    message = refused(worker="simulated", **{field: name})
+    assert f"--{field.replace('_', '-')} names '{name}', but worker 'simulated' uses no" in message
+
+
+def test_the_loader_that_recognises_the_files_is_chosen() -> None:
+    sharded = facts(files=("config.json", "model.safetensors.index.json", "model-00001.safetensors"))
+    assert names(resolved(model=sharded))["loader"] == "safetensors"
+    assert (
+        reason(resolved(model=sharded), "loader", "gguf") == "it reads *.gguf, and config.json is or holds no such file"
+    )
+    assert reason(resolved(), "loader", "dummy") == (
+        "it recognises no file by itself: it is used only when named (--load-format dummy)"
+    )
+    assert names(resolved(load_format="dummy"))["loader"] == "dummy"
+
+
+def test_files_that_no_loader_recognises() -> None:
+    message = refused(model=facts(files=("pytorch_model.bin",)))
+    assert "no loader plugin can serve here" in message
+    assert "it reads *.gguf, and pytorch_model.bin is or holds no such file" in message
+
+
+def test_a_named_loader_that_does_not_read_the_files_is_refused() -> None:
+    assert "it reads *.safetensors or *.safetensors.index.json" in refused(load_format="safetensors")
+
+
+def test_an_unknown_architecture_lists_what_is_available() -> None:
+    message = refused(model=facts(architectures=["LlamaForCasualLM"]))
+    assert "no installed model plugin offers the architecture LlamaForCasualLM" in message
+    assert "did you mean 'LlamaForCausalLM'" in message
+    assert "available: LlamaForCausalLM, MistralForCausalLM" in message
+
+
+def test_two_plugins_that_offer_an_architecture_need_a_decision() -> None:
+    rows = catalogue(row("model", "fast-llama", distribution="acme", architectures=("LlamaForCausalLM",)))
+    message = refused(rows)
+    assert "name one with --model-impl (fast-llama, llama)" in message
+    assert "acme 0.1.0" in message
+    assert names(resolved(rows, model_impl="fast-llama"))["model"] == "fast-llama"
+    assert names(resolved(rows, model_impl="llama"))["model"] == "llama"
+
+
+def test_the_only_offer_of_a_stranger_must_be_allowed_or_named() -> None:
+    rows = catalogue(row("model", "fast", distribution="acme", architectures=("NewForCausalLM",)))
+    model = facts(architectures=["NewForCausalLM"])
+    assert "--plugin-allow acme or name the plugin with --model-impl fast" in refused(rows, model=model)
+    assert names(resolved(rows, model=model, plugin_allow=("acme",)))["model"] == "fast"
+
+
+def test_a_named_model_plugin_must_offer_the_architecture() -> None:
+    message = refused(model=facts(architectures=["OtherForCausalLM"]), model_impl="llama")
+    assert "it does not offer OtherForCausalLM; it offers LlamaForCausalLM, MistralForCausalLM" in message
+
+
+def test_an_architecture_whose_only_plugin_is_incompatible() -> None:
+    rows = catalogue(
+        row("model", "x", architectures=("XForCausalLM",), status=Status.INCOMPATIBLE, problem="it was written for 9.9")
+    )
+    message = refused(rows, model=facts(architectures=["XForCausalLM"]))
+    assert "no usable model plugin offers the architecture XForCausalLM" in message
+    assert "it was written for 9.9" in message
+
+
+def test_options_reach_their_instance() -> None:
+    resolution = resolved(options={"cache.radix": {"eviction": "lru"}})
+    (cache,) = resolution.stack.of("cache")
+    assert cache.options == {"eviction": "lru"}
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("attention.trch", 'options."attention.trch": there is no such instance in this stack; did you mean'),
+        ("cache.chunk", "cache 'chunk' is installed but not part of this stack; this stack has cache.radix"),
+        ("observer.jsonl", "observer 'jsonl' is installed but not part of this stack"),
+    ],
+)
+def test_options_for_an_instance_that_does_not_run_are_refused(key: str, text: str) -> None:
+    assert text in refused(options={key: {"x": 1}})
+
+
+def test_options_refused_name_their_source() -> None:
+    message = refused(options={"cache.chunk": {"x": 1}}, provenance={"options.cache.chunk.x": "--option"})
+    assert 'options."cache.chunk" (from --option): ' in message
+
+
+def test_two_uses_of_a_sink_are_two_instances() -> None:
+    uses = (PluginUse(plugin="prometheus"), PluginUse(plugin="prometheus", as_="audit", options={"port": 1}))
+    sinks = resolved(metrics=uses).stack.of("metrics")
+    assert [(s.key, s.options) for s in sinks] == [("metrics.prometheus", {}), ("metrics.audit", {"port": 1})]
+
+
+def test_two_uses_of_one_observer_are_refused() -> None:
+    uses = (PluginUse(plugin="jsonl"), PluginUse(plugin="jsonl", as_="second"))
+    assert "used more than once" in refused(observer=uses)
+
+
+def test_without_the_model_what_depends_on_it_is_open_and_noted() -> None:
+    resolution = resolve(ServerArgs(options={"loader.gguf": {"x": 1}}), CPU, None, catalogue())
+    assert {"loader", "model"}.isdisjoint(names(resolution))
+    assert len(resolution.notes) == 2
+    with pytest.raises(ConfigurationError, match="did you mean 'radix'"):
+        resolve(ServerArgs(cache_policy="radx"), CPU, None, catalogue())
+    with pytest.raises(ConfigurationError, match="did you mean 'llama'"):
+        resolve(ServerArgs(model_impl="lama"), CPU, None, catalogue())
+    assert names(resolve(ServerArgs(model_impl="llama"), CPU, None, catalogue()))["model"] == "llama"
+    with pytest.raises(ConfigurationError, match=r"loader.guff.*no such instance"):
+        resolve(ServerArgs(options={"loader.guff": {"x": 1}}), CPU, None, catalogue())
+
+
+def test_resolution_is_deterministic_whatever_the_order_of_the_catalogue() -> None:
+    rows = catalogue(row("cache", "aaa", priority=10))
+    turned = Catalogue(tuple(reversed(rows.all_rows)))
+    assert resolved(rows).stack.plugins == resolved(turned).stack.plugins
