@@ -82,5 +82,5 @@ def _is(array: object, name: str, dtype: type[np.generic], length: int) -> None:
 
 
 def _are_rows(rows: np.ndarray[tuple[int], np.dtype[np.int32]], name: str, limits: WorkerLimits) -> None:
-    if len(rows) and not (0 < int(rows.min()) and int(rows.max()) < limits.max_rows):
+    if len(rows) and not (int(rows.min()) > 0 and int(rows.max()) < limits.max_rows):
         raise SimulationError(f"{name} names a row outside 1 .. {limits.max_rows - 1}")

@@ -34,7 +34,7 @@ class KVLedger:
         """These rows point at nothing any more."""
         for row in rows.tolist():
             held = self._table[row, : self._filled[row]]
-            np.subtract.at(self._users, held, 1)
+            np.subtract.at(self._users, held[held > 0], 1)
             held[:] = 0
             self._filled[row] = 0
 
@@ -87,7 +87,7 @@ class KVLedger:
         rows: OpenRows,
     ) -> None:
         row, position = flat_runs(run_rows, starts, lengths)
-        closed = rows.uid[row] == 0
+        closed = rows.closed(row)
         if closed.any():
             raise SimulationError(f"slots are written into row {row[closed.argmax()]}, which is not open")
         outside = (slots < self._first) | (slots >= self._end)

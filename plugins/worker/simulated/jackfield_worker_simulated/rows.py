@@ -5,6 +5,8 @@ The big arrays are [rows, context] like a request-to-token table; memory that no
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,10 +16,11 @@ from jackfield_worker_simulated.hashing import PrefixHasher, mix
 from jackfield_worker_simulated.ragged import flat_runs
 
 NOT_STARTED = -1
+NOBODY = -1
 
 
 class OpenRows:
-    """uid       0 where the row is closed
+    """uid       NOBODY where the row is closed
     known     tokens that exist: the history and what was sampled since
     history   tokens that existed when the row opened
     computed  tokens whose KV is written; NOT_STARTED before the first batch
@@ -28,7 +31,7 @@ class OpenRows:
     def __init__(self, limits: WorkerLimits) -> None:
         rows, context = limits.max_rows, limits.max_context
         self.hasher = PrefixHasher(context + 1)
-        self.uid = np.zeros(rows, dtype=np.int64)
+        self.uid = np.full(rows, NOBODY, dtype=np.int64)
         self.known = np.zeros(rows, dtype=np.int32)
         self.history = np.zeros(rows, dtype=np.int32)
         self.computed = np.full(rows, NOT_STARTED, dtype=np.int32)
@@ -38,21 +41,26 @@ class OpenRows:
         self.prefix = np.zeros((rows, context + 2), dtype=np.uint64)
 
     def open_count(self) -> int:
-        return int(np.count_nonzero(self.uid))
+        return int(np.count_nonzero(self.uid != NOBODY))
+
+    def closed(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """Which of these rows are not open."""
+        closed: NDArray[np.bool_] = self.uid[rows] == NOBODY
+        return closed
 
     def close(self, rows: NDArray[np.int32]) -> None:
-        shut = rows[self.uid[rows] == 0]
+        shut = rows[self.closed(rows)]
         if len(shut):
             raise SimulationError(f"row {shut[0]} is closed, and it is not open")
-        self.uid[rows] = 0
+        self.uid[rows] = NOBODY
         self.computed[rows] = NOT_STARTED
 
     def open(self, opened: RowOpen) -> None:
         row = opened.row
-        if self.uid[row]:
+        if self.uid[row] != NOBODY:
             raise SimulationError(f"row {row} is opened for uid {opened.uid}, and uid {self.uid[row]} has it still")
-        if opened.uid <= 0:
-            raise SimulationError(f"row {row} is opened for uid {opened.uid}; request numbers begin at 1")
+        if opened.uid < 0:
+            raise SimulationError(f"row {row} is opened for uid {opened.uid}; request numbers are not negative")
         other = np.flatnonzero(self.uid == opened.uid)
         if len(other):
             raise SimulationError(f"row {row} is opened for uid {opened.uid}, which has row {other[0]} already")

@@ -105,7 +105,7 @@ class SimulatedWorker(ModelWorker):
         self._last_step = batch.step
         self._apply_deltas(batch)
         rows, new_tokens = batch.rows, batch.new_tokens
-        shut = self._rows.uid[rows] == 0
+        shut = self._rows.closed(rows)
         if shut.any():
             raise SimulationError(f"step {batch.step}: row {rows[shut.argmax()]} is in the batch and is not open")
         start = self._rows.start(batch)
