@@ -207,7 +207,7 @@ class GgufHeader:
         try:
             for _ in range(count):
                 at += 8 + unpack(data, at)[0]
-        except struct.error:  # the loop has left the file
+        except (struct.error, OverflowError):  # the loop has left the file
             self._damaged(f"ends within {what}")
         if at > size:
             self._damaged(f"ends within {what}")

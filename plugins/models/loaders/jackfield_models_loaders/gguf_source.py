@@ -35,7 +35,8 @@ class GgufSource(ModelSource):
         return merged(make_config(self.header, self.metadata), self._overrides)
 
     def tokenizer(self) -> TokenizerFiles:
-        return make_tokenizer(self.metadata)
+        vocab_size = make_config(self.header, self.metadata)["vocab_size"]
+        return make_tokenizer(self.metadata, vocab_size)
 
     def weights(self, shard: Shard) -> Iterator[Weight]:
         name, row = find_architecture(self.metadata)

@@ -14,10 +14,12 @@ SPACE = "▁"
 """What sentencepiece writes for a space."""
 
 
-def make_tokenizer(metadata: Metadata) -> TokenizerFiles:
-    """Raises ModelSourceError for a tokenizer that cannot be built exactly."""
+def make_tokenizer(metadata: Metadata, vocab_size: int) -> TokenizerFiles:
+    """vocab_size: rows of the embedding table. Raises ModelSourceError for a tokenizer that cannot be built exactly."""
     kind = metadata.text("tokenizer.ggml.model")
     vocabulary = read_vocabulary(metadata)
+    if len(vocabulary.tokens) > vocab_size:
+        metadata.fail(f"has {len(vocabulary.tokens)} tokens but embeddings for {vocab_size}; convert the model again")
     special = special_tokens(metadata, vocabulary)
     if kind == "gpt2":
         parts, add_bos = _byte_level(metadata, vocabulary)
