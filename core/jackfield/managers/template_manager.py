@@ -102,6 +102,7 @@ class TemplateManager:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        **variables: Any,
     ) -> str:
         """The prompt.
 
@@ -109,13 +110,14 @@ class TemplateManager:
         continue_final_message   the last message is the beginning of the answer: its turn stays open, and no header is
                                  added whatever `add_generation_prompt` says
         tools                    descriptions for the template; the one named "tool_use" is taken if there is one
-        template_kwargs          further variables of the template (`enable_thinking`, ...), as a client may send them
+        template_kwargs          further variables of the template (`enable_thinking`, ...) as a client sent them: names
+                                 that belong to the call are refused
+        variables                the same, for callers that know the names
 
         Raises RequestError (400) for messages that are malformed or that the template refuses, and if there is no
         template.
         """
-        variables = dict(template_kwargs or {})
-        for name in variables:
+        for name in template_kwargs or {}:
             if not isinstance(name, str) or name in _RESERVED:
                 raise RequestError(f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs")
         chosen = self._choose(tools=bool(tools))
@@ -126,6 +128,7 @@ class TemplateManager:
             chosen.template,
             {
                 **self._special_tokens,
+                **(template_kwargs or {}),
                 **variables,
                 "messages": plain,
                 "tools": list(tools) if tools else None,

@@ -105,6 +105,7 @@ def test_tools_and_further_variables_reach_the_template() -> None:
     assert manager(CLEVER).render(HELLO, tools=tools, add_generation_prompt=False) == expected
     thinking = manager("{{ messages[0].content }}{% if enable_thinking %} think{% endif %}")
     assert thinking.render(HELLO, template_kwargs={"enable_thinking": True}) == "Hello think"
+    assert thinking.render(HELLO, enable_thinking=True) == "Hello think"
     assert thinking.render(HELLO) == "Hello"
 
 
