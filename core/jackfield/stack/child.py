@@ -26,9 +26,10 @@ def call_in_child(module: str, order: dict[str, Any]) -> Any:
 
     Raises ConfigurationError with the child's message, or ChildFailure.
     """
+    # -P: the child looks for modules where this process does, not in the folder in which the user happens to be.
     request = json.dumps({"path": sys.path, "order": order}, default=str)
     ended = subprocess.run(
-        [sys.executable, "-m", module],
+        [sys.executable, "-P", "-m", module],
         input=request,
         capture_output=True,
         text=True,

@@ -304,7 +304,8 @@ def test_a_worker_without_a_model_takes_no_attention_model_and_ops() -> None:
 @pytest.mark.parametrize("field", ["attention_backend", "decode_attention_backend", "ops", "model_impl"])
 def test_naming_a_plugin_that_the_worker_does_not_use_is_refused(field: str) -> None:
     name = "llama" if field == "model_impl" else "torch"
-    message = refused(worker="simulated", **{field: name})
+    named: dict[str, Any] = {field: name}
+    message = refused(worker="simulated", **named)
     assert f"--{field.replace('_', '-')} names '{name}', but worker 'simulated' uses no" in message
 
 
@@ -391,13 +392,14 @@ def test_options_refused_name_their_source() -> None:
 
 
 def test_two_uses_of_a_sink_are_two_instances() -> None:
-    uses = (PluginUse(plugin="prometheus"), PluginUse(plugin="prometheus", as_="audit", options={"port": 1}))
+    audit = PluginUse.model_validate({"plugin": "prometheus", "as": "audit", "options": {"port": 1}})
+    uses = (PluginUse(plugin="prometheus"), audit)
     sinks = resolved(metrics=uses).stack.of("metrics")
     assert [(s.key, s.options) for s in sinks] == [("metrics.prometheus", {}), ("metrics.audit", {"port": 1})]
 
 
 def test_two_uses_of_one_observer_are_refused() -> None:
-    uses = (PluginUse(plugin="jsonl"), PluginUse(plugin="jsonl", as_="second"))
+    uses = (PluginUse(plugin="jsonl"), PluginUse.model_validate({"plugin": "jsonl", "as": "second"}))
     assert "used more than once" in refused(observer=uses)
 
 

@@ -1,0 +1,94 @@
+"""The command `jackfield`: picks the subcommand, and turns errors into one message and an exit code.
+
+0 fine, 2 refused configuration, 1 run-time failure; tracebacks only with --debug. A subcommand's module is imported only
+when it is chosen, so that none pays for another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from jackfield import __version__
+from jackfield.config.errors import ConfigurationError
+from jackfield.config.flags import ArgumentParser, parse_server_args
+from jackfield.hookspecs import ModelSourceError, UnsupportedModel
+
+OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
+        "plugins": ("jackfield.entrypoints.cli.plugins", "show which plugins are installed"),
+        "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
+    }
+)
+"""Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: this process's) and return the exit code. Never raises but for a defect in here."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    namespace = argparse.Namespace()
+    try:
+        parser = _parser(words)
+        namespace = parser.parse_args(words)
+        if namespace.command is None:
+            parser.print_help(sys.stderr)
+            return REFUSED
+        # Messages of the program's parts go to stderr; their level is set by --log-level where a run starts.
+        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+        code: int = importlib.import_module(COMMANDS[namespace.command][0]).run(namespace)
+        sys.stdout.flush()
+        return code
+    except SystemExit as end:  # argparse ends --help and --version so
+        return end.code if isinstance(end.code, int) else OK
+    except (ConfigurationError, ModelSourceError, UnsupportedModel) as error:
+        return _tell(error, REFUSED, str(error), namespace, words)
+    except BrokenPipeError:
+        # The reader of our output has had enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        return _tell(error, FAILED, f"{type(error).__name__}: {error}", namespace, words)
+
+
+def _parser(words: Sequence[str]) -> ArgumentParser:
+    parser = ArgumentParser(prog="jackfield", description="A plugin-oriented LLM serving runtime.")
+    parser.add_argument("--version", action="version", version=f"jackfield {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        if name == chosen:
+            importlib.import_module(module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary, add_help=False)
+    return parser
+
+
+def _tell(error: Exception, code: int, text: str, namespace: argparse.Namespace, words: Sequence[str]) -> int:
+    if _wants_traceback(namespace, words):
+        traceback.print_exception(error)
+    else:
+        print(f"jackfield: {text}", file=sys.stderr)
+        if code == FAILED:
+            print("jackfield: run it again with --debug for the traceback", file=sys.stderr)
+    return code
+
+
+def _wants_traceback(namespace: Any, words: Sequence[str]) -> bool:
+    """Whether --debug holds, by whatever source; by the bare words if the error is that they cannot be read."""
+    try:
+        return parse_server_args(namespace, os.environ)[0].debug
+    except ConfigurationError:
+        return "--debug" in words

@@ -1,0 +1,113 @@
+"""`jackfield explain`: what a run with these flags would be made of, and why. Starts and fetches nothing, imports no plugin."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from jackfield.config.device import DeviceDescription, describe_device
+from jackfield.config.flags import add_server_args, parse_server_args
+from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.cli.output import print_json, print_table
+from jackfield.stack.catalogue import Catalogue
+from jackfield.stack.digest import stack_hash
+from jackfield.stack.discovery import discover
+from jackfield.stack.facts import gather_model_facts
+from jackfield.stack.inspection import check_options_in_child
+from jackfield.stack.probes import probe_in_child
+from jackfield.stack.report import stack_report, topology_report
+from jackfield.stack.resolution import Resolution, resolve
+from jackfield.stack.resolved import ModelFacts
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "explain",
+        help="show what a run would be made of, and why",
+        description="Show the arguments, the plugin stack with the reason for each choice and rejection, the processes "
+        "and the stack hash of a run with these flags. Nothing is started or fetched.",
+    )
+    parser.add_argument("--json", action="store_true", help="write JSON")
+    add_server_args(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    args, provenance = parse_server_args(namespace, os.environ)
+    catalogue = discover()
+    device = describe_device(args.device)
+    # Names first, as at a start: a misspelt plugin is told before a child process looks at the model.
+    resolve(args, device, None, catalogue, provenance, prober=probe_in_child)
+    facts = _facts(args, device, catalogue)
+    resolution = resolve(args, device, facts, catalogue, provenance, prober=probe_in_child)
+    check_options_in_child(resolution.stack)
+    digest = None if facts is None else stack_hash(resolution.stack)
+    if namespace.json:
+        print_json(_report(resolution, device, digest))
+    else:
+        _show(resolution, device, digest)
+    return 0
+
+
+def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) -> ModelFacts | None:
+    """Facts of the model if it is on this machine."""
+    if args.model_path is None:
+        return gather_model_facts(args, None, catalogue, isolate=True, device=device)
+    path = Path(args.model_path)
+    if not path.exists():
+        return None
+    return gather_model_facts(args, path, catalogue, isolate=True, device=device)
+
+
+def _report(resolution: Resolution, device: DeviceDescription, digest: str | None) -> dict[str, Any]:
+    return {
+        "args": resolution.args.model_dump(mode="json"),
+        "changes": [dataclasses.asdict(change) for change in resolution.changes],
+        "stack": stack_report(resolution.stack, stack_hash=digest),
+        "topology": topology_report(resolution.topology),
+        "device": dataclasses.asdict(device),
+        "notes": list(resolution.notes),
+    }
+
+
+def _show(resolution: Resolution, device: DeviceDescription, digest: str | None) -> None:
+    stack = resolution.stack
+    print_table(
+        ("ARGUMENT", "VALUE", "RULE"),
+        [(change.field, str(change.after), change.rule) for change in resolution.changes],
+        title="Arguments that were filled in",
+    )
+    print_table(
+        ("KIND", "PLUGIN", "FOR", "DISTRIBUTION", "OPTIONS", "REASON"),
+        [
+            (
+                plugin.kind,
+                plugin.name if plugin.name == plugin.instance else f"{plugin.name} as {plugin.instance}",
+                " and ".join(plugin.phases) or "-",
+                f"{plugin.distribution} {plugin.version}",
+                ", ".join(f"{key}={value!r}" for key, value in plugin.options.items()) or "-",
+                plugin.reason,
+            )
+            for plugin in stack.plugins
+        ],
+        title="Plugins of the stack",
+    )
+    print_table(
+        ("KIND", "PLUGIN", "REASON"),
+        [(rejected.kind, rejected.name, rejected.reason) for rejected in stack.rejected],
+        title="Installed plugins that were not chosen",
+    )
+    processes = resolution.topology.processes
+    print_table(
+        ("PROCESS", "RANK"),
+        [(plan.role, "-" if plan.rank is None else str(plan.rank.world_rank)) for plan in processes],
+        title=f"Processes ({resolution.topology.mode})",
+    )
+    facts = [("device", f"{device.type}, {device.cores} cores: {device.reason}")]
+    if stack.layout is not None:
+        facts.append(("KV layout", f"{stack.layout.name}: {stack.layout_reason}"))
+    facts.append(("stack hash", digest or "open until the model is here"))
+    facts.extend(("note", note) for note in resolution.notes)
+    print_table(("FACT", "VALUE"), facts, title="Run")

@@ -1,0 +1,103 @@
+"""Options of plugins, checked and described in a child process: for commands that must import no plugin themselves."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from jackfield.config.errors import ConfigurationError
+from jackfield.stack.catalogue import PluginRow
+from jackfield.stack.checks import manifest_of
+from jackfield.stack.child import ChildFailure, call_in_child, serve_child
+from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.imports import import_object
+from jackfield.stack.options import validated_options
+from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+
+
+def check_options_in_child(stack: ResolvedStack) -> None:
+    """Validate the options that were given, without loading the plugins here. Raises ConfigurationError."""
+    given = [plugin for plugin in stack.plugins if plugin.options]
+    if given:
+        _ask("check", given)
+
+
+def describe_options_in_child(row: PluginRow) -> list[dict[str, Any]]:
+    """The options of a healthy row: [{name, type, default, required, description}]; [] if it has none.
+
+    Raises ConfigurationError if the plugin's options model cannot be imported.
+    """
+    manifest = manifest_of(row)
+    if manifest.options is None:
+        return []
+    plugin = SelectedPlugin(
+        kind=row.kind,
+        name=row.name,
+        instance=row.name,
+        distribution=row.distribution,
+        version=row.version,
+        package=row.package,
+        module=row.module,
+        manifest=manifest,
+        reason="its options are asked for",
+    )
+    described: list[dict[str, Any]] = _ask("describe", [plugin])
+    return described
+
+
+def _ask(task: str, plugins: list[SelectedPlugin]) -> Any:
+    try:
+        return call_in_child(__name__, {"task": task, "plugins": msgspec.to_builtins(plugins)})
+    except ChildFailure as error:
+        raise ConfigurationError(f"the options could not be looked at: {error}") from error
+
+
+def _answer(order: dict[str, Any]) -> Any:
+    plugins = msgspec.convert(order["plugins"], list[SelectedPlugin])
+    if order["task"] == "check":
+        for plugin in plugins:
+            validated_options(plugin)
+        return None
+    return _describe(plugins[0])
+
+
+def _describe(plugin: SelectedPlugin) -> list[dict[str, Any]]:
+    assert plugin.manifest.options is not None
+    model = import_object(plugin.manifest.options, plugin)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise PluginLoadError(f"{plugin.described} names {plugin.manifest.options}, which is no pydantic model")
+    schema = model.model_json_schema()
+    required = set(schema.get("required", ()))
+    return [
+        {
+            "name": name,
+            "type": _type(entry, schema),
+            "default": entry.get("default"),
+            "required": name in required,
+            "description": entry.get("description", ""),
+        }
+        for name, entry in schema.get("properties", {}).items()
+    ]
+
+
+def _type(entry: dict[str, Any], schema: dict[str, Any]) -> str:
+    """A JSON schema type on one line."""
+    if "$ref" in entry:
+        entry = schema["$defs"][entry["$ref"].rpartition("/")[2]]
+    if "const" in entry:
+        return repr(entry["const"])
+    if "enum" in entry:
+        return " | ".join(repr(value) for value in entry["enum"])
+    arms = entry.get("anyOf") or entry.get("oneOf") or entry.get("allOf")
+    if arms:
+        return " | ".join(_type(arm, schema) for arm in arms)
+    if entry.get("type") == "array" and isinstance(entry.get("items"), dict):
+        return f"array of {_type(entry['items'], schema)}"
+    return str(entry.get("type", "any"))
+
+
+if __name__ == "__main__":
+    sys.exit(serve_child(_answer))

@@ -1,0 +1,51 @@
+"""The stack and the catalogue as JSON values: what `/server_info`, `explain --json` and `plugins list --json` hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jackfield.config.topology import Topology
+from jackfield.stack.catalogue import PluginRow
+from jackfield.stack.resolved import ResolvedStack
+
+
+def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0) -> dict[str, Any]:
+    """{hash, epoch, layout, plugins, rejected}. The hash is None while a part of the stack is still open."""
+    return {
+        "hash": stack_hash,
+        "epoch": epoch,
+        "layout": None if stack.layout is None else stack.layout.name,
+        "plugins": [
+            {
+                "kind": plugin.kind,
+                "name": plugin.name,
+                "instance": plugin.instance,
+                "distribution": plugin.distribution,
+                "version": plugin.version,
+                "options": dict(plugin.options),
+                "phases": list(plugin.phases),
+                "reason": plugin.reason,
+            }
+            for plugin in stack.plugins
+        ],
+        "rejected": [dataclasses.asdict(rejected) for rejected in stack.rejected],
+    }
+
+
+def row_report(row: PluginRow) -> dict[str, Any]:
+    """{kind, name, distribution, version, summary, status, problem}; problem is "" where there is none."""
+    return {
+        "kind": row.kind,
+        "name": row.name,
+        "distribution": row.distribution,
+        "version": row.version,
+        "summary": row.summary,
+        "status": row.status.value,
+        "problem": row.problem,
+    }
+
+
+def topology_report(topology: Topology) -> dict[str, Any]:
+    """The topology's fields, processes and ranks included."""
+    return dataclasses.asdict(topology)
