@@ -280,17 +280,26 @@ def test_half_precision_is_as_close_to_float32_as_transformers_is(
     assert float(torch.stack(ours).mean()) <= 1.25 * float(theirs)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("checkpoint", ["llama", "mistral"])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plan=st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 20)), min_size=1, max_size=5), max_size=12),
-    page_size=st.sampled_from([1, 16]),
+    where=st.sampled_from(SETTINGS),
     seed=st.integers(0, 99),
 )
 def test_any_batch_composition_gives_the_same_tokens(
-    make_worker: MakeWorker, llama: Any, plan: Sequence[Sequence[tuple[int, int]]], page_size: int, seed: int
+    make_worker: MakeWorker,
+    request: pytest.FixtureRequest,
+    checkpoint: str,
+    plan: Sequence[Sequence[tuple[int, int]]],
+    where: tuple[int, str],
+    seed: int,
 ) -> None:
     """Each step advances some of five requests by some of their known tokens, in any order."""
-    driven = WorkerDriver(make_worker(llama, page_size=page_size), seed=seed)
+    reference = request.getfixturevalue(checkpoint)
+    page_size, layout = where
+    worker = make_worker(reference, page_size=page_size, stack_changes={"layout": CORE_LAYOUTS[layout]})
+    driven = WorkerDriver(worker, seed=seed)
     requests = [driven.open(prompt) for prompt in PROMPTS[:5]]
     for step in plan:
         advances = []
@@ -300,6 +309,7 @@ def test_any_batch_composition_gives_the_same_tokens(
             advances.append(Advance(request=requests[index], new=new, sample=new == known))
         driven.step(*advances)
     driven.step(*requests)
-    for prompt, request in zip(PROMPTS[:5], requests, strict=True):
-        assert request.output == llama.greedy(prompt, len(request.output))
-        assert request.output
+    for prompt, driven_request in zip(PROMPTS[:5], requests, strict=True):
+        assert driven_request.output
+        assert driven_request.output == reference.greedy(prompt, len(driven_request.output))
+    worker.close()
