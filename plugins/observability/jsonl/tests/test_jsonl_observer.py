@@ -1,0 +1,204 @@
+"""The JSON-lines observer: what is in the files after the hooks were called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from jackfield.hookspecs import (
+    BatchScheduled,
+    ObserverContext,
+    ProcessInfo,
+    RequestFinished,
+    RequestReceived,
+    StepRecord,
+)
+from jackfield_observability_jsonl import jsonl
+from jackfield_observability_jsonl.options import JsonlOptions
+
+
+def process(role: str = "inline", pid: int = 7) -> ProcessInfo:
+    return ProcessInfo(role=role, pid=pid, stack_hash="ab12")
+
+
+def start(directory: Path, role: str = "inline", **options: Any) -> None:
+    jsonl.jackfield_process_started(
+        ObserverContext(
+            kind="observer",
+            name="jsonl",
+            instance="jsonl",
+            options=JsonlOptions(directory=directory, **options),
+            process=process(role),
+        )
+    )
+
+
+@pytest.fixture(autouse=True)
+def stopped_at_the_end() -> Iterator[None]:
+    yield
+    while jsonl._State.log is not None:
+        jsonl.jackfield_process_stopping(process())
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text()
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+RECEIVED = RequestReceived(rid="a", received_at=1.5, prompt_tokens=3, max_new_tokens=9, stream=True)
+FINISHED = RequestFinished(
+    rid="a",
+    finish_type="stop",
+    prompt_tokens=3,
+    completion_tokens=2,
+    cached_tokens=1,
+    e2e_latency=0.25,
+    stage_times={"queue": 0.1},
+)
+SCHEDULED = BatchScheduled(
+    step=4,
+    at=2.0,
+    uids=np.array([1, 2**40]),
+    new_tokens=np.array([3, 1], dtype=np.int32),
+    computed=np.array([0, 8], dtype=np.int32),
+    waiting=5,
+    running=2,
+    free_slots=100,
+)
+COMMITTED = StepRecord(
+    step=4,
+    started=2.0,
+    ended=2.5,
+    uids=np.array([1]),
+    tokens=np.array([3], dtype=np.int32),
+    admitted=(1,),
+    aborted=(9,),
+)
+
+
+def test_every_event_becomes_a_line(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "logs"
+    start(directory)
+    jsonl.jackfield_requests_received([RECEIVED, RECEIVED])
+    jsonl.jackfield_batch_scheduled(SCHEDULED)
+    jsonl.jackfield_batch_committed(COMMITTED)
+    jsonl.jackfield_requests_retracted([5, 6])
+    jsonl.jackfield_requests_finished([FINISHED])
+    requests = lines(directory / "requests.jsonl")  # before the end: each line is there at once
+    assert [row["event"] for row in requests] == ["started", "received", "received", "finished"]
+    assert requests[0].items() >= {"role": "inline", "pid": 7, "stack_hash": "ab12"}.items()
+    assert requests[1] == {
+        "event": "received",
+        "rid": "a",
+        "received_at": 1.5,
+        "prompt_tokens": 3,
+        "max_new_tokens": 9,
+        "stream": True,
+    }
+    assert requests[3] == {
+        "event": "finished",
+        "rid": "a",
+        "finish_type": "stop",
+        "prompt_tokens": 3,
+        "completion_tokens": 2,
+        "cached_tokens": 1,
+        "e2e_latency": 0.25,
+        "stage_times": {"queue": 0.1},
+    }
+    jsonl.jackfield_process_stopping(process())
+    steps = lines(directory / "steps.jsonl")
+    assert [row["event"] for row in steps] == ["started", "scheduled", "committed", "retracted", "stopped"]
+    assert steps[1]["uids"] == [1, 2**40]
+    assert (steps[1]["new_tokens"], steps[1]["computed"], steps[1]["free_slots"]) == ([3, 1], [0, 8], 100)
+    assert (steps[2]["admitted"], steps[2]["finished"], steps[2]["aborted"]) == ([1], [], [9])
+    assert steps[3]["uids"] == [5, 6]
+
+
+def test_each_process_writes_its_own_file(tmp_path: Path) -> None:
+    start(tmp_path, "main")
+    jsonl.jackfield_requests_received([RECEIVED])
+    jsonl.jackfield_process_stopping(process("main"))
+    assert [path.name for path in tmp_path.iterdir()] == ["requests.jsonl"]
+    start(tmp_path, "scheduler")
+    jsonl.jackfield_batch_scheduled(SCHEDULED)
+    jsonl.jackfield_process_stopping(process("scheduler"))
+    assert len(lines(tmp_path / "steps.jsonl")) == 3
+    assert len(lines(tmp_path / "requests.jsonl")) == 3
+    start(tmp_path, "detokenizer")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.jsonl", "steps.jsonl"]
+
+
+def test_a_second_run_appends(tmp_path: Path) -> None:
+    for _ in range(2):
+        start(tmp_path)
+        jsonl.jackfield_requests_finished([FINISHED])
+        jsonl.jackfield_process_stopping(process())
+    events = [row["event"] for row in lines(tmp_path / "requests.jsonl")]
+    assert events == ["started", "finished", "stopped"] * 2
+
+
+def test_text_is_written_when_it_was_granted_whatever_is_in_it(tmp_path: Path) -> None:
+    start(tmp_path)
+    odd = 'a "b"\n\x00 \u2028 日本 😀 \udc80'
+    jsonl.jackfield_requests_received(
+        [RequestReceived(rid="b", received_at=0.0, prompt_tokens=1, max_new_tokens=1, stream=False, prompt=odd)]
+    )
+    raw = (tmp_path / "requests.jsonl").read_bytes()
+    assert raw.count(b"\n") == 2
+    assert json.loads(raw.split(b"\n")[1])["prompt"] == odd
+    assert "日本".encode() in raw
+
+
+def test_steps_can_be_left_out(tmp_path: Path) -> None:
+    start(tmp_path, steps=False)
+    jsonl.jackfield_batch_scheduled(SCHEDULED)
+    jsonl.jackfield_batch_committed(COMMITTED)
+    jsonl.jackfield_requests_retracted([1])
+    assert [path.name for path in tmp_path.iterdir()] == ["requests.jsonl"]
+
+
+def test_two_uses_share_one_directory_and_no_more(tmp_path: Path) -> None:
+    start(tmp_path)
+    start(tmp_path)
+    with pytest.raises(RuntimeError, match="one process can have one log"):
+        start(tmp_path / "other")
+    jsonl.jackfield_process_stopping(process())
+    jsonl.jackfield_requests_finished([FINISHED])
+    jsonl.jackfield_process_stopping(process())
+    events = [row["event"] for row in lines(tmp_path / "requests.jsonl")]
+    assert events == ["started", "started", "finished", "stopped"]
+
+
+def test_calls_before_the_start_and_after_the_end_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="before it was started"):
+        jsonl.jackfield_requests_finished([FINISHED])
+    jsonl.jackfield_process_stopping(process())
+    start(tmp_path)
+    jsonl.jackfield_process_stopping(process())
+    with pytest.raises(RuntimeError, match="after it was stopped"):
+        jsonl.jackfield_batch_committed(COMMITTED)
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_and_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        start(tmp_path / "file" / "logs")
+    (tmp_path / "logs" / "steps.jsonl").mkdir(parents=True)
+    with pytest.raises(OSError, match="steps"):
+        start(tmp_path / "logs")
+    assert jsonl._State.log is None
+    start(tmp_path / "good")
+
+
+def test_the_directory_must_be_named(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="directory"):
+        JsonlOptions.model_validate({})
+    with pytest.raises(ValidationError, match="directroy"):
+        JsonlOptions.model_validate({"directory": tmp_path, "directroy": "x"})
