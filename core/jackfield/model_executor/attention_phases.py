@@ -50,7 +50,7 @@ class AttentionPhases:
             "scratch": scratch,
         }
         makers = {phase: stack.attention[phase][1] for phase in PHASES}
-        if makers["prefill"] is makers["decode"]:
+        if makers["prefill"] == makers["decode"]:
             self._prefill = self._decode = makers["prefill"]({**fields, "phases": PHASES})
         else:
             self._prefill = makers["prefill"]({**fields, "phases": ("prefill",)})
