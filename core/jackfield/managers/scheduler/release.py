@@ -103,6 +103,7 @@ class Releaser:
         written = int(self._running["written"][at])
         if insert and written > lease.length:
             owned_from = memory.commit(lease, request.key(written), row, final=True).length
+            self._hold_back.learned(written, owned_from)
         memory.free(memory.rows.table[row, owned_from:allocated])
         memory.release(lease)
         request.lease = None

@@ -1,0 +1,248 @@
+"""Faults of policy, cache and worker: how far each of them reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import (
+    CacheKey,
+    Chosen,
+    FaultScope,
+    Launched,
+    Lease,
+    ModelWorkerBatch,
+    PendingResult,
+    RequestTable,
+    SchedulePolicy,
+    SchedulerView,
+    StepBudget,
+    StepRecord,
+    WorkerLimits,
+    WorkerResult,
+)
+from jackfield.managers.scheduler.results import ROW_ERROR, BadWorkerResult
+from jackfield.testing.scheduler_fakes import FakePending, FakeWorker, PageCache
+from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
+
+
+class Books:
+    def __init__(self) -> None:
+        self.faults: list[tuple[str, FaultScope, str]] = []
+
+    def record(self, plugin: str, scope: FaultScope, error: BaseException) -> None:
+        self.faults.append((plugin, scope, str(error)))
+
+
+class Broken(SchedulePolicy):
+    """Answers `answer` where asked for `where`; raises it if it is an exception."""
+
+    def __init__(self, where: str, answer: Any) -> None:
+        self.where, self.answer = where, answer
+
+    def _or(self, where: str, good: Any) -> Any:
+        if where != self.where:
+            return good
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def budget(self, view: SchedulerView) -> StepBudget:
+        return self._or("budget", StepBudget())  # type: ignore[no-any-return]
+
+    def order(self, waiting: RequestTable, view: SchedulerView) -> NDArray[np.intp] | None:
+        return self._or("order", None)  # type: ignore[no-any-return]
+
+    def take(self, row: int, most: int, waiting: RequestTable, chosen: Chosen, view: SchedulerView) -> int:
+        return self._or("take", most)  # type: ignore[no-any-return]
+
+    def observe(self, record: StepRecord) -> None:
+        self._or("observe", None)
+
+
+@pytest.mark.parametrize(
+    ("where", "answer"),
+    [
+        ("budget", ZeroDivisionError("no")),
+        ("budget", None),
+        ("budget", StepBudget(prefill_tokens=0)),
+        ("order", KeyError("no")),
+        ("order", np.array([0, 0])),
+        ("order", np.array([-1])),
+        ("order", np.array([99])),
+        ("order", np.array([0.5])),
+        ("order", np.array([[0]])),
+        ("order", "first"),
+        ("take", RuntimeError("no")),
+        ("take", 10_000),
+        ("take", -5),
+        ("take", 1.5),
+        ("take", None),
+        ("observe", RuntimeError("no")),
+    ],
+)
+def test_a_policys_fault_degrades_to_arrival_order_and_is_booked(where: str, answer: Any) -> None:
+    books = Books()
+    run = SchedulerHarness(policy=Broken(where, answer), ledger=books, policy_plugin="schedule_policy.broken")
+    rids = [run.submit([i, i], max_new_tokens=2) for i in range(3)]
+    run.run()
+    for rid in rids:
+        assert run.answers[rid].ids == run.expected(rid, 2)
+    assert [opened.uid for batch in run.worker.batches for opened in batch.opened] == [1, 2, 3]
+    assert books.faults
+    assert {(plugin, scope) for plugin, scope, _ in books.faults} == {("schedule_policy.broken", FaultScope.DEGRADE)}
+
+
+def test_a_good_policy_books_nothing() -> None:
+    books = Books()
+    run = SchedulerHarness(policy=Broken("order", np.array([0])), ledger=books)
+    run.submit([1], max_new_tokens=2)
+    run.run()
+    assert books.faults == []
+
+
+class BrokenCache(PageCache):
+    def __init__(self, where: str) -> None:
+        super().__init__(1)
+        self.where = where
+
+    def acquire(self, key: CacheKey, limit: int) -> Any:
+        if self.where == "acquire":
+            raise RuntimeError("half way")
+        return super().acquire(key, limit)
+
+    def commit(self, lease: Lease, key: CacheKey, slots: NDArray[np.int32], *, final: bool) -> Any:
+        if self.where == "commit":
+            raise RuntimeError("half way")
+        return super().commit(lease, key, slots, final=final)
+
+    def release(self, lease: Lease) -> None:
+        if self.where == "release":
+            raise RuntimeError("half way")
+        super().release(lease)
+
+    def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
+        if self.where == "peek":
+            raise RuntimeError("no")
+        return super().peek(keys)
+
+
+@pytest.mark.parametrize("where", ["acquire", "commit", "release"])
+def test_a_cache_that_raises_half_way_stops_the_replica(where: str) -> None:
+    books = Books()
+    run = SchedulerHarness(cache=BrokenCache(where), ledger=books, cache_plugin="cache.broken")
+    run.submit([1, 2, 3], max_new_tokens=2)
+    with pytest.raises(RuntimeError, match="half way"):
+        run.run()
+    assert books.faults == [("cache.broken", FaultScope.STOP, "half way")]
+
+
+def test_a_failed_peek_is_only_a_missing_hint() -> None:
+    books = Books()
+    run = SchedulerHarness(cache=BrokenCache("peek"), ledger=books, policy_needs=frozenset({"cached_tokens"}))
+    rid = run.submit([1, 2, 3], max_new_tokens=2)
+    run.run()
+    assert run.answers[rid].ids == run.expected(rid, 2)
+    assert {scope for _, scope, _ in books.faults} == {FaultScope.DEGRADE}
+
+
+@pytest.mark.parametrize("prefilled", [False, True])
+def test_a_row_that_fails_ends_alone_and_leaves_nothing_in_the_cache(
+    prefilled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = SchedulerHarness()
+    bad = run.submit(list(range(10)), max_new_tokens=5)
+    good = run.submit([7, 8], max_new_tokens=5)
+    if prefilled:
+        run.turn()
+    run.worker.failing.add(1)
+    run.run()
+    finish = run.answers[bad].last.finish
+    assert finish is not None
+    assert (finish.type, finish.status_code, finish.message) == ("abort", 500, ROW_ERROR)
+    assert "made to fail" in caplog.text  # the worker's words are for the log, not for the client
+    assert run.answers[bad].ids == run.expected(bad, 1 if prefilled else 0)
+    assert run.answers[good].ids == run.expected(good, 5)
+    run.worker.failing.clear()
+    again = run.submit(list(range(10)), max_new_tokens=5)
+    run.run()
+    assert run.answers[again].last.cached_tokens == (9 if prefilled else 0)
+    assert run.answers[again].ids == run.expected(again, 5)
+    run.assert_at_rest()
+
+
+class Odd(FakeWorker):
+    """Replaces the result of every step."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(
+            WorkerLimits(max_rows=9, max_context=128, total_slots=64, page_size=1, vocab_size=1000, max_tokens=4096)
+        )
+        self.result = result
+
+    def sample(self, launched: Launched, masks: object = None) -> PendingResult:
+        super().sample(launched, masks)
+        return FakePending(self.result)
+
+
+def result(tokens: list[int], starts: list[int], errors: dict[int, str] | None = None) -> WorkerResult:
+    return WorkerResult(
+        tokens=np.array(tokens, dtype=np.int32), starts=np.array(starts, dtype=np.int32), errors=errors or {}
+    )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        result([], [0]),
+        result([1], [0, 1]),
+        result([1, 2, 3], [0, 1, 3]),
+        result([1, 2, 3], [0, 1, 2]),
+        result([1, 2], [0, 1, 2], {2: "who?"}),
+        result([1], [0, 0, 1]),
+    ],
+)
+def test_a_result_that_does_not_match_its_batch_stops_the_replica(odd: WorkerResult) -> None:
+    run = SchedulerHarness(worker=Odd(odd))
+    run.submit([1], max_new_tokens=3)
+    run.submit([2], max_new_tokens=3)
+    with pytest.raises(BadWorkerResult):
+        run.turn()
+
+
+@pytest.mark.parametrize("token", [-1, 1000])
+def test_a_token_outside_the_vocabulary_ends_its_request_only(token: int) -> None:
+    run = SchedulerHarness(worker=Odd(result([token, 5], [0, 1, 2])))
+    run.submit([1], rid="a", max_new_tokens=1)
+    run.submit([2], rid="b", max_new_tokens=1)
+    run.run()
+    assert run.answers["a"].last.finish.status_code == 500  # type: ignore[union-attr]
+    assert run.answers["a"].ids == []
+    assert run.answers["b"].ids == [5]
+    run.assert_at_rest()
+
+
+class DeadDevice(FakeWorker):
+    def launch(self, batch: ModelWorkerBatch) -> Any:
+        raise RuntimeError("device lost")
+
+
+def test_a_workers_failure_comes_out_of_the_phase() -> None:
+    limits = WorkerLimits(max_rows=9, max_context=128, total_slots=64, page_size=1, vocab_size=1000, max_tokens=4096)
+    run = SchedulerHarness(worker=DeadDevice(limits))
+    run.submit([1])
+    with pytest.raises(RuntimeError, match="device lost"):
+        run.turn()
+
+
+def test_a_policy_that_cannot_start_stops_the_start() -> None:
+    class NoStart(ArrivalOrder):
+        def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
+            raise OSError("no table")
+
+    with pytest.raises(OSError, match="no table"):
+        SchedulerHarness(policy=NoStart())
