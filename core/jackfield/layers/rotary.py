@@ -37,14 +37,16 @@ def _exponents(rotary_size: int) -> torch.Tensor:
     return torch.arange(0, rotary_size, 2, dtype=torch.float32) / rotary_size
 
 
-def _plain(theta: float, rotary_size: int) -> torch.Tensor:
+def _plain(theta: float | torch.Tensor, rotary_size: int) -> torch.Tensor:
     return 1.0 / (theta ** _exponents(rotary_size))
 
 
 def _dynamic(rope: RopeConfig, max_context: int) -> torch.Tensor:
     """NTK scaling: the base grows with the length beyond the original context."""
-    length = max(max_context, rope.max_position)
-    stretch = rope.factor * length / rope.max_position - (rope.factor - 1)
+    if max_context <= rope.max_position:
+        return _plain(rope.theta, rope.rotary_size)
+    # the length as a tensor, so that the base is rounded to float32 where transformers rounds it
+    stretch = rope.factor * torch.tensor(max_context) / rope.max_position - (rope.factor - 1)
     theta = rope.theta * stretch ** (rope.rotary_size / (rope.rotary_size - 2))
     return _plain(theta, rope.rotary_size)
 

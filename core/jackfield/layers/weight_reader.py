@@ -21,7 +21,7 @@ TORCH_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
 )
 """The dtypes of weights and of runs, by the names that the contract uses."""
 
-BLOCK_ELEMENTS = 1 << 22
+BLOCK_ELEMENTS = 1 << 20
 
 
 class BadWeight(Exception):

@@ -99,6 +99,7 @@ class Rig:
     """Builds and runs models."""
 
     read_weights = staticmethod(read_safetensors)
+    ranks = Ranks
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,7 +110,8 @@ class Rig:
         from transformers import AutoModelForCausalLM
 
         torch.manual_seed(seed)
-        reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+        auto: Any = AutoModelForCausalLM
+        reference = auto.from_config(config, attn_implementation="eager").eval()
         with torch.no_grad():
             for name, parameter in reference.named_parameters():
                 # larger than the usual start, so that attention is not flat and a wrong position shows
@@ -123,7 +125,8 @@ class Rig:
         """The reference as transformers itself loads it. (`model.to(dtype)` would round its rotary frequencies too.)"""
         from transformers import AutoModelForCausalLM
 
-        return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
+        auto: Any = AutoModelForCausalLM
+        return auto.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
 
     def config(self, directory: Path) -> dict[str, Any]:
         return dict(json.loads((directory / "config.json").read_text()))
@@ -144,10 +147,18 @@ class Rig:
         model = Llama(config, build)
         return model, model.load(weights)
 
-    def logits(self, model: Llama, ids: list[int], *, ops: Ops | None = None, **where: Any) -> torch.Tensor:
+    def logits(
+        self,
+        model: Llama,
+        ids: list[int],
+        *,
+        ops: Ops | None = None,
+        embeds: torch.Tensor | None = None,
+        **where: Any,
+    ) -> torch.Tensor:
         ctx = DenseContext(ops or TorchOps(), len(ids), **where)
         with torch.inference_mode():
-            return model.logits(model.forward(torch.tensor(ids), ctx), ctx)
+            return model.logits(model.forward(torch.tensor(ids), ctx, embeds), ctx)
 
     def sharded_logits(self, directory: Path, ids: list[int], size: int) -> list[torch.Tensor]:
         """Every rank's logits."""

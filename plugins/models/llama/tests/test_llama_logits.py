@@ -171,15 +171,7 @@ def test_embeds_replace_the_embedding(rig: Any) -> None:
     embeds = torch.randn(len(IDS), BASE["hidden_size"])
     with torch.inference_mode():
         theirs = reference(inputs_embeds=embeds[None]).logits[0]
-    ctx_ids = torch.zeros(len(IDS), dtype=torch.int64)
-
-    class Embedded:
-        def forward(self, ids: torch.Tensor, ctx: Any) -> torch.Tensor:
-            return model.forward(ctx_ids, ctx, embeds)
-
-        logits = staticmethod(model.logits)
-
-    rig.assert_close(rig.logits(Embedded(), IDS), theirs)
+    rig.assert_close(rig.logits(model, [0] * len(IDS), embeds=embeds), theirs)
 
 
 def test_weights_are_read_once_and_in_any_order(rig: Any) -> None:
