@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jackfield.hookspecs.kv import CORE_LAYOUTS, KVLayout
 from jackfield.stack.catalogue import Catalogue, PluginRow
+from jackfield.stack.manifest import ANY_LAYOUT
 
 
 def known_layouts(catalogue: Catalogue) -> dict[str, KVLayout]:
@@ -20,9 +21,9 @@ def agree(common: Sequence[str], ops: PluginRow | None) -> tuple[str, str]:
     Operators that do not know the layout leave the KV write to attention, so they weigh in without a veto.
     """
     written = () if ops is None or ops.manifest is None else ops.manifest.layouts
+    if ops is None or not written or ANY_LAYOUT in written:
+        return common[0], "the first that attention accepts"
     for name in common:
         if name in written:
-            return name, f"the first that attention accepts and ops {ops.name if ops else ''!r} can write"
-    if written and ops is not None:
-        return common[0], f"the first that attention accepts; ops {ops.name!r} knows none and leaves the write to it"
-    return common[0], "the first that attention accepts"
+            return name, f"the first that attention accepts and ops {ops.name!r} can write"
+    return common[0], f"the first that attention accepts; ops {ops.name!r} cannot write it and leaves that to attention"

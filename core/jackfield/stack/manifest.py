@@ -19,6 +19,9 @@ from jackfield.stack.names import is_plugin_name, normalise_name
 
 MANIFEST_NAME = "plugin.toml"
 
+ANY_LAYOUT = "*"
+"""In the `layouts` of an ops plugin: it takes every layout alike."""
+
 WORKER_NEEDS = ("attention", "ops", "model", "loader")
 """Kinds that a worker may build on."""
 
@@ -172,6 +175,8 @@ def _kind_problems(row: ManifestRow) -> list[str]:
             for need in row.needs
             if need not in WORKER_NEEDS
         )
+    if row.kind == "attention" and ANY_LAYOUT in row.layouts:
+        problems.append("an attention plugin names the layouts that it accepts; '*' is for ops")
     roles = KINDS[row.kind].processes
     problems.extend(
         f"kind {row.kind!r} has no place in process {role!r}{did_you_mean(role, roles)}"

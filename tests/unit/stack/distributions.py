@@ -105,10 +105,11 @@ class Site:
         if manifest:
             (root / "plugin.toml").write_text(manifest)
         if entry_points is None:
-            entry_points = "".join(
-                f"[jackfield.{row['kind']}]\n{row['name']} = {package}.{row['name'].replace('-', '_')}\n"
-                for row in rows
-            )
+            groups: dict[str, str] = {}
+            for row in rows:
+                entry = f"{row['name']} = {package}.{row['name'].replace('-', '_')}\n"
+                groups[row["kind"]] = groups.get(row["kind"], "") + entry
+            entry_points = "".join(f"[jackfield.{kind}]\n{entries}" for kind, entries in groups.items())
         self.info(distribution, version, entry_points)
         return package
 

@@ -37,6 +37,7 @@ def test_every_problem_is_told() -> None:
     ("row", "text"),
     [
         (plugin_row("attention", "x", layouts=[]), "must list its layouts"),
+        (plugin_row("attention", "x", layouts=["*"]), "'*' is for ops"),
         (plugin_row("model", "x", architectures=None), "must list its architectures"),
         (plugin_row("worker", "x", needs=["attenton"]), "cannot need 'attenton'; did you mean 'attention'?"),
         (plugin_row("cache", "x", needs=["forest"]), "'needs' means nothing for kind 'cache'"),

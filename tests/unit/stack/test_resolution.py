@@ -273,7 +273,13 @@ def test_operators_weigh_in_on_the_layout_without_a_veto() -> None:
     assert only_nhd.stack.layout is not None
     assert only_nhd.stack.layout.name == "nhd-paged"
     assert only_nhd.stack.layout_reason == (
-        "the first that attention accepts; ops 'fused' knows none and leaves the write to it"
+        "the first that attention accepts; ops 'fused' cannot write it and leaves that to attention"
+    )
+    any_layout = resolved(catalogue(row("ops", "easy", priority=50, layouts=("*",))))
+    assert any_layout.stack.layout is not None
+    assert (any_layout.stack.layout.name, any_layout.stack.layout_reason) == (
+        "nhd-paged",
+        "the first that attention accepts",
     )
 
 

@@ -80,7 +80,8 @@ def _tell(error: Exception, code: int, text: str, namespace: argparse.Namespace,
     if _wants_traceback(namespace, words):
         traceback.print_exception(error)
     else:
-        print(f"jackfield: {text}", file=sys.stderr)
+        # argparse's messages begin with the subcommand's name already.
+        print(text if text.startswith("jackfield") else f"jackfield: {text}", file=sys.stderr)
         if code == FAILED:
             print("jackfield: run it again with --debug for the traceback", file=sys.stderr)
     return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from jackfield.stack.probes import probe_in_child
 from jackfield.stack.report import stack_report, topology_report
 from jackfield.stack.resolution import Resolution, resolve
 from jackfield.stack.resolved import ModelFacts
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -52,11 +55,11 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) -> ModelFacts | None:
-    """Facts of the model if it is on this machine."""
+    """Facts of the model if it is on this machine; a hub id's files may not be."""
     if args.model_path is None:
         return gather_model_facts(args, None, catalogue, isolate=True, device=device)
     path = Path(args.model_path)
-    if not path.exists():
+    if not path.exists() and _HUB_ID.fullmatch(args.model_path):
         return None
     return gather_model_facts(args, path, catalogue, isolate=True, device=device)
 

@@ -75,7 +75,7 @@ def _show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:
         return
     for details in shown:
         options = details.pop("option_fields")
-        facts = {key: value for key, value in details.items() if value not in ("", [], None, {})}
+        facts = {key: value for key, value in details.items() if value or value == 0}
         print_table(("FIELD", "VALUE"), [(key, _text(value)) for key, value in facts.items()])
         if options:
             key = f"{details['kind']}.{details['name']}"

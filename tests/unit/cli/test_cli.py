@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.stack.distributions import POLICY, Site, plugin_row
+
+from jackfield import __version__
+from jackfield.config.errors import ConfigurationError
+from jackfield.entrypoints import cli
+from jackfield.entrypoints.cli import main
+from jackfield.hookspecs import ModelSourceError
+from jackfield.stack.own import OWN_DISTRIBUTIONS
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No settings of whoever runs the tests, and the logging configuration as it was."""
+    for name in [name for name in os.environ if name.startswith("JACKFIELD_")]:
+        monkeypatch.delenv(name)
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    yield
+    root.handlers[:] = handlers
+
+
+@pytest.fixture
+def live_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    site = Site(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(site.folder))
+    importlib.invalidate_caches()
+    return site
+
+
+def output(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """stdout of a command that must succeed without a word on stderr."""
+    code = main(argv)
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    return captured.out
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one message of a command that must be refused."""
+    code = main(argv)
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, ""), captured.err
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output(capsys, "--version") == f"jackfield {__version__}\n"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "--help")
+    assert all(name in text for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["plugins", "explain"])
+def test_each_command_has_its_own_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert "--" in output(capsys, command, "--help")
+
+
+def test_no_command_is_refused_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys).startswith("usage: jackfield")
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["plugns"], "'plugns' is not known; did you mean 'plugins'?"),
+        (["plugins"], "ACTION"),
+        (["plugins", "lst"], "'lst' is not known; did you mean 'list'?"),
+        (["plugins", "list", "--jsn"], "unknown flag --jsn; did you mean '--json'?"),
+        (["plugins", "show", "torch"], "is not of the form KIND.NAME, such as attention.torch"),
+        (["plugins", "show", "atention.torch"], "there is no kind 'atention'; did you mean 'attention'?"),
+        (["plugins", "show", "cache.zzz"], "no cache plugin 'zzz' is installed"),
+        (["explain", "--cache-polcy", "radix"], "did you mean '--cache-policy'?"),
+        (["explain", "--cache-policy", "zzz"], "--cache-policy: no cache plugin 'zzz' is installed"),
+        (["explain", "--page-size", "0"], "--page-size"),
+        (["explain", "--model-path", "./no/such/model.gguf"], "there is no file or directory"),
+        (["explain", "--option", "cache.zzz.x=1"], 'options."cache.zzz" (from --option): there is no such instance'),
+    ],
+)
+def test_refusals(capsys: pytest.CaptureFixture[str], argv: list[str], text: str) -> None:
+    message = refusal(capsys, *argv)
+    assert text in message
+    assert message.startswith("jackfield")
+    assert not message.startswith("jackfield: jackfield")
+
+
+def test_an_unknown_environment_variable_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JACKFIELD_CACHE_POLCY", "radix")
+    assert "unknown environment variable JACKFIELD_CACHE_POLCY" in refusal(capsys, "explain")
+
+
+def command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
+    """`explain` raises this."""
+
+    def run(namespace: Any) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    from jackfield.entrypoints.cli import explain
+
+    monkeypatch.setattr(explain, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ConfigurationError("no"), 2, "jackfield: no\n"),
+        (ModelSourceError("m is cut off"), 2, "jackfield: m is cut off\n"),
+        (
+            RuntimeError("odd"),
+            1,
+            "jackfield: RuntimeError: odd\njackfield: run it again with --debug for the traceback\n",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (None, 0, ""),
+    ],
+)
+def test_exit_codes(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    code: int,
+    text: str,
+) -> None:
+    command(monkeypatch, error)
+    assert main(["explain"]) == code
+    assert capsys.readouterr().err == text
+
+
+@pytest.mark.parametrize("source", ["flag", "environment", "stack file"])
+@pytest.mark.parametrize("error", [ConfigurationError("no"), RuntimeError("odd")])
+def test_debug_shows_the_traceback_whatever_source_asks_for_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    source: str,
+    error: Exception,
+) -> None:
+    command(monkeypatch, error)
+    argv = ["explain"]
+    if source == "flag":
+        argv.append("--debug")
+    elif source == "environment":
+        monkeypatch.setenv("JACKFIELD_DEBUG", "true")
+    else:
+        (tmp_path / "s.toml").write_text("debug = true\n")
+        argv += ["--stack", str(tmp_path / "s.toml")]
+    assert main(argv) == (2 if isinstance(error, ConfigurationError) else 1)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_plugins_list_works_when_half_of_them_are_broken(capsys: pytest.CaptureFixture[str], live_site: Site) -> None:
+    live_site.add("acme-good", plugin_row("cache", "acme-good"))
+    live_site.add("acme-old", plugin_row("cache", "acme-old", contract={"cache": "0.0"}))
+    live_site.info("acme-torn", "0.7", "[jackfield.cache\n")
+    rows = {row["distribution"]: row for row in json.loads(output(capsys, "plugins", "list", "--json"))}
+    for row in rows.values():
+        assert set(row) == {"kind", "name", "distribution", "version", "summary", "status", "problem"}
+    assert (rows["acme-good"]["status"], rows["acme-good"]["problem"]) == ("ok", "")
+    assert rows["acme-old"]["status"] == "incompatible"
+    assert (rows["acme-torn"]["status"], rows["acme-torn"]["version"]) == ("broken", "0.7")
+    lines = output(capsys, "plugins", "list").splitlines()
+    (line,) = [line for line in lines if "acme-old" in line]
+    assert "this core speaks 0.1: upgrade the plugin" in line, "a row is one line when piped"
+
+
+def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> None:
+    package = live_site.add(
+        "acme-show",
+        plugin_row("schedule_policy", "acme-policy", options="PACKAGE.options:Options"),
+        sources={
+            "acme_policy": POLICY,
+            "options": "from pydantic import BaseModel, Field\n"
+            "class Options(BaseModel):\n    depth: int = Field(3, description='how deep')\n",
+        },
+    )
+    manifest = live_site.folder / package / "plugin.toml"
+    manifest.write_text(manifest.read_text().replace("PACKAGE", package))
+    (shown,) = json.loads(output(capsys, "plugins", "show", "schedule-policy.Acme_Policy", "--json"))
+    assert (shown["name"], shown["status"], shown["flag"]) == ("acme-policy", "ok", "--schedule-policy")
+    assert shown["option_fields"] == [
+        {"name": "depth", "type": "integer", "default": 3, "required": False, "description": "how deep"}
+    ]
+    text = output(capsys, "plugins", "show", "schedule_policy.acme-policy")
+    assert "--option schedule_policy.acme-policy.NAME=VALUE" in text
+    assert "how deep" in text
+    assert package not in sys.modules
+
+
+def test_plugins_show_of_a_broken_one_tells_its_problem(capsys: pytest.CaptureFixture[str], live_site: Site) -> None:
+    live_site.add("acme-bad", plugin_row("cache", "acme-bad"), manifest="")
+    assert "has no plugin.toml" in output(capsys, "plugins", "show", "cache.acme-bad")
+
+
+def test_our_own_distributions_are_the_folders_of_the_repository() -> None:
+    """The list that decides whom automatic selection trusts is written by hand; this is what it is held against."""
+    root = Path(__file__).parents[3]
+    folders = {
+        f"jackfield-{file.parent.parent.name}-{file.parent.name}" for file in root.glob("plugins/*/*/pyproject.toml")
+    }
+    assert folders <= set(OWN_DISTRIBUTIONS)
+
+
+STACK_PARTS = {
+    "cache": "acme-cache",
+    "schedule_policy": "acme-policy",
+    "event_loop": "acme-loop",
+    "loader": "acme-loader",
+    "worker": "acme-worker",
+}
+"""A whole stack of strangers' plugins, so that these tests need none of ours."""
+
+
+@pytest.fixture
+def parts(live_site: Site) -> list[str]:
+    """Flags of a stack whose every module fails when it is imported."""
+    rows = [plugin_row(kind, name) for kind, name in STACK_PARTS.items()]
+    live_site.add("acme-parts", *rows, sources={name.replace("-", "_"): "1/0" for name in STACK_PARTS.values()})
+    fields = {
+        "cache": "cache-policy", "schedule_policy": "schedule-policy", "event_loop": "event-loop", "loader": "load-format",
+        "worker": "worker",
+    }  # fmt: skip
+    return [word for kind, name in STACK_PARTS.items() for word in (f"--{fields[kind]}", name)]
+
+
+def test_explain_json_holds_args_stack_and_topology(capsys: pytest.CaptureFixture[str], parts: list[str]) -> None:
+    report = json.loads(output(capsys, "explain", "--json", "--device", "cpu", "--topology", "inline", *parts))
+    assert {"args", "stack", "topology"} <= set(report)
+    assert report["args"]["cache_policy"] == "acme-cache"
+    assert report["args"]["context_length"] == 8192, "the embedded model's configuration ships with the core"
+    assert [(plugin["kind"], plugin["name"]) for plugin in report["stack"]["plugins"]] == list(STACK_PARTS.items())
+    for plugin in report["stack"]["plugins"]:
+        assert {"kind", "name", "instance", "distribution", "version", "options", "reason"} <= set(plugin)
+        assert plugin["reason"].startswith("named by --")
+    assert len(report["stack"]["hash"]) == 64
+    assert report["stack"]["epoch"] == 0
+    assert all(set(rejected) == {"kind", "name", "reason"} for rejected in report["stack"]["rejected"])
+    assert [process["role"] for process in report["topology"]["processes"]] == ["inline"]
+
+
+def test_explain_is_the_same_twice_and_the_hash_is_stable(capsys: pytest.CaptureFixture[str], parts: list[str]) -> None:
+    argv = ("explain", "--json", "--device", "cpu", *parts)
+    one, two = (json.loads(output(capsys, *argv)) for _ in range(2))
+    one.pop("device"), two.pop("device")  # the free memory changes
+    assert one == two
+
+
+def test_explain_for_people(capsys: pytest.CaptureFixture[str], parts: list[str]) -> None:
+    text = output(capsys, "explain", "--device", "cpu", *parts)
+    assert "the embedded SmolLM2-135M-Instruct's configuration" in text
+    assert "named by --cache-policy" in text
+    assert "stack hash" in text
+
+
+def test_explain_refuses_misspelt_and_ill_typed_options(
+    capsys: pytest.CaptureFixture[str], live_site: Site, parts: list[str]
+) -> None:
+    package = live_site.add(
+        "acme-options",
+        plugin_row("observer", "acme-watch", options="PACKAGE.options:Options"),
+        sources={"options": "from pydantic import BaseModel\nclass Options(BaseModel):\n    depth: int = 3\n"},
+    )
+    manifest = live_site.folder / package / "plugin.toml"
+    manifest.write_text(manifest.read_text().replace("PACKAGE", package))
+    argv = ["explain", "--device", "cpu", *parts, "--observer", "acme-watch"]
+    assert "options.\"observer.acme-watch\".dpth: unknown option; did you mean 'depth'?" in refusal(
+        capsys, *argv, "--option", "observer.acme-watch.dpth=1"
+    )
+    assert "depth: input should be a valid integer, not 'deep'" in refusal(
+        capsys, *argv, "--option", "observer.acme-watch.depth=deep"
+    )
+    assert package not in sys.modules
+
+
+def test_explain_of_a_hub_model_that_is_not_here_leaves_open_what_depends_on_it(
+    capsys: pytest.CaptureFixture[str], parts: list[str]
+) -> None:
+    report = json.loads(output(capsys, "explain", "--json", "--device", "cpu", "--model-path", "org/name", *parts))
+    assert report["stack"]["hash"] is None
+    assert report["args"]["context_length"] is None
+
+
+PROBE = """
+import sys
+from jackfield.entrypoints.cli import main
+code = main(sys.argv[1:])
+heavy = sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'transformers'})
+plugins = sorted(name for name in sys.modules if name.startswith(('jackfield_', 'acme_')))
+print(code, heavy, plugins, file=sys.stderr)
+"""
+
+
+def clean_interpreter(source: str, *argv: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("JACKFIELD_")}
+    return subprocess.run(
+        [sys.executable, "-c", source, *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ | {"PYTHONPATH": path},
+    )
+
+
+def test_looking_imports_no_torch_no_transformers_and_no_plugin(live_site: Site, parts: list[str]) -> None:
+    for argv in (["plugins", "list"], ["explain", "--json", "--device", "cpu", *parts]):
+        ended = clean_interpreter(PROBE, *argv, path=str(live_site.folder))
+        assert ended.stderr == "0 [] []\n"
+        assert ended.stdout
+
+
+def test_the_contract_imports_nothing_heavy() -> None:
+    source = (
+        "import sys, jackfield.hookspecs\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'transformers', 'pydantic', 'rich'}))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('jackfield.') and 'hookspecs' not in name))\n"
+    )
+    ended = clean_interpreter(source)
+    assert (ended.stdout, ended.stderr) == ("[]\n[]\n", "")
+
+
+def test_a_reader_that_goes_away_is_no_error(live_site: Site) -> None:
+    """As in `jackfield plugins list | head -1`."""
+    source = (
+        "import os, sys\nreader, writer = os.pipe()\nos.close(reader)\nos.dup2(writer, 1)\n"
+        "from jackfield.entrypoints.cli import main\nsys.exit(main(['plugins', 'list', '--json']))\n"
+    )
+    live_site.add("acme-good", plugin_row("cache", "acme-good"))
+    ended = clean_interpreter(source, path=str(live_site.folder))
+    assert (ended.returncode, ended.stderr) == (0, "")
