@@ -141,7 +141,7 @@ class EvictsLeases(RadixCache):
         return CacheSizes(evictable=real.evictable + real.protected, protected=0)
 
     def evict(self, need: Amounts) -> Freed:
-        held = next(iter(self.leases)).slots
+        held = max(self.leases, key=lambda lease: lease.length).slots
         return Freed(slots=held[: need.slots].copy())
 
 
