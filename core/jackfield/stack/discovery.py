@@ -6,6 +6,7 @@ Each file is read under a guard of its own, so that one broken package, ours or 
 from __future__ import annotations
 
 import configparser
+import importlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -41,6 +42,8 @@ class _Package:
 
 def discover(path: Sequence[str] | None = None) -> Catalogue:
     """Everything installed on `path` (default: `sys.path` with all its finders), plugins and problems alike."""
+    # A long-lived process (a notebook) must see what was installed after its finders last looked.
+    importlib.invalidate_caches()
     rows: list[PluginRow] = []
     for info in _dist_infos(sys.path if path is None else path):
         rows.extend(_rows_of(info, path))

@@ -28,7 +28,7 @@ INLINE = "inline"
 """The role of a process that plays all of them."""
 
 Maker = Callable[[Mapping[str, Any]], Any]
-"""Takes the fields of the kind's context beyond those of `PluginContext` (and `phases`), gives the plugin's object."""
+"""Takes the fields of the kind's context beyond those of `PluginContext`, gives the plugin's object."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +70,12 @@ class LoadedPlugin:
 
     def _common(self) -> dict[str, Any]:
         selected = self.selected
-        common = {
+        return {
             "kind": selected.kind,
             "name": selected.name,
             "instance": selected.instance,
             "options": self.options,
         }
-        return common | ({"phases": selected.phases} if selected.phases else {})
 
 
 class LoadedStack:

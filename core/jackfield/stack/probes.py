@@ -5,11 +5,12 @@ A probe's module imports no torch. `explain` must import no plugin at all, so it
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from jackfield.config.device import DeviceDescription
 from jackfield.hookspecs import Need, Problem
@@ -19,6 +20,11 @@ from jackfield.stack.imports import told
 
 Prober = Callable[[PluginRow, Need, DeviceDescription], list[str]]
 """Problems that the row's probe finds; none: it can serve. A probe that raises has one problem."""
+
+
+def no_probe(row: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
+    """Asks nothing: for a resolution without a model, whose needs are not known yet."""
+    return []
 
 
 def probe_here(row: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
@@ -32,7 +38,7 @@ def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> lis
     """The same in a fresh process, so that nothing of the plugin is imported into this one."""
     if row.manifest is None or row.manifest.probe is None:
         return []
-    order = {"probe": row.manifest.probe, "need": _plain(need), "device": dataclasses.asdict(device)}
+    order = {"probe": row.manifest.probe, "need": msgspec.to_builtins(need), "device": msgspec.to_builtins(device)}
     try:
         problems: list[str] = call_in_child(__name__, order)
     except ChildFailure as error:
@@ -52,14 +58,10 @@ def _ask(reference: str, need: Need, device: DeviceDescription) -> list[str]:
     return [str(problem) for problem in answer]
 
 
-def _plain(need: Need) -> dict[str, Any]:
-    return {**dataclasses.asdict(need), "features": sorted(need.features), "head_sizes": list(need.head_sizes)}
-
-
 def _answer(order: dict[str, Any]) -> list[str]:
-    need = order["need"]
-    need = Need(**{**need, "features": frozenset(need["features"]), "head_sizes": tuple(need["head_sizes"])})
-    return _ask(order["probe"], need, DeviceDescription(**order["device"]))
+    return _ask(
+        order["probe"], msgspec.convert(order["need"], Need), msgspec.convert(order["device"], DeviceDescription)
+    )
 
 
 if __name__ == "__main__":

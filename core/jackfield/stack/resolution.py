@@ -23,7 +23,7 @@ from jackfield.stack.completion import Completion
 from jackfield.stack.layouts import agree
 from jackfield.stack.model_selection import select_loader, select_model, select_worker
 from jackfield.stack.names import instance_key
-from jackfield.stack.probes import Prober, probe_here
+from jackfield.stack.probes import Prober, no_probe, probe_here
 from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
 from jackfield.stack.selection import Choice, Selector, described
 
@@ -66,7 +66,7 @@ class _Resolver:
         self.model = model
         self.catalogue = catalogue
         self.provenance = provenance
-        self.prober = prober
+        self.prober = no_probe if model is None else prober
         self.selector = Selector(catalogue, args.plugin_allow, provenance)
         self.completion = Completion(args)
         self.plugins: list[SelectedPlugin] = []
@@ -124,6 +124,8 @@ class _Resolver:
             choice = self.selector.named("loader", self.args.load_format, "load_format", lambda row: [])
         else:
             choice = select_loader(self.selector, self.args, self.model.file, self.model.files)
+            if self.args.plugin_for("loader") is None:
+                choice = Choice(choice.row, f"recognises {self.model.file}, {choice.reason}")
         self._add("loader", choice)
         if self.args.plugin_for("loader") is None:
             self.completion.fill("load_format", choice.row.name, choice.reason)
