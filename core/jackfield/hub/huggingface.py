@@ -68,6 +68,10 @@ def fetch_from_hub(
     except errors.HFValidationError as error:
         raise ConfigurationError(f"{repo!r} is no valid Hugging Face id: {error}") from error
     except (http_error, OSError) as error:
+        if _status(error) in (401, 403):
+            raise ConfigurationError(
+                f"{where} refuses access to {name} ({_first_line(error)}): log in (hf auth login) or set HF_TOKEN"
+            ) from error
         raise ConfigurationError(
             f"{name} could not be fetched from {where}: {_first_line(error)}; try again, or name a local model"
         ) from error
@@ -91,6 +95,11 @@ def _unreachable(name: str, where: str, *, offline: bool, cause: BaseException) 
         f"{name} is not (wholly) in the hub's cache, and {where} does not answer ({reason}): check the network or the "
         "proxy, set HF_ENDPOINT to a mirror, or name a local model with --model-path"
     )
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -83,5 +83,5 @@ def _not_found(model_path: str, path: Path, local_only: bool) -> str:
         around = []
     near = nearest(missing.name, around)
     if near:
-        message += "; did you mean " + either(str(missing.parent / name) for name in near) + "?"
+        message += "; did you mean " + either(repr(str(missing.parent / name)) for name in near) + "?"
     return message
