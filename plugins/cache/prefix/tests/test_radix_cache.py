@@ -261,6 +261,15 @@ def test_marks_are_part_of_the_key() -> None:
     cache.check()
 
 
+def test_a_mark_never_met_before_does_not_match_the_bare_token() -> None:
+    cache = make()
+    store(cache, key([1, 7, 3]), 10)
+    assert cached(cache, key([1, 7, 3], marks=((1, b"cat"),))) == 1
+    lease = cache.acquire(key([1, 7, 3], marks=((1, b"cat"),)), 3)
+    assert lease.slots.tolist() == [10]
+    cache.release(lease)
+
+
 def test_marks_survive_trims_and_splits() -> None:
     cache = make()
     marks = ((1, b"a"), (3, b"b"))
