@@ -88,7 +88,7 @@ def test_no_command_is_refused_with_the_help(capsys: pytest.CaptureFixture[str])
         (["explain", "--cache-polcy", "radix"], "did you mean '--cache-policy'?"),
         (["explain", "--cache-policy", "zzz"], "--cache-policy: no cache plugin 'zzz' is installed"),
         (["explain", "--page-size", "0"], "--page-size"),
-        (["explain", "--model-path", "./no/such/model.gguf"], "there is no file or directory"),
+        (["explain", "--model-path", "./no/such/model.gguf"], "no such file or directory"),
         (["explain", "--option", "cache.zzz.x=1"], 'options."cache.zzz" (from --option): there is no such instance'),
     ],
 )

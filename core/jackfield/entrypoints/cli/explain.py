@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from jackfield.config.device import DeviceDescription, describe_device
 from jackfield.config.flags import add_server_args, parse_server_args
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli.output import print_json, print_table
+from jackfield.hub.huggingface import ID
+from jackfield.hub.locate import FILE_ENDINGS, locate_model
 from jackfield.stack.catalogue import Catalogue
 from jackfield.stack.digest import stack_hash
 from jackfield.stack.discovery import discover
@@ -22,8 +23,6 @@ from jackfield.stack.probes import probe_in_child
 from jackfield.stack.report import stack_report, topology_report
 from jackfield.stack.resolution import Resolution, resolve
 from jackfield.stack.resolved import ModelFacts
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -58,10 +57,11 @@ def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) ->
     """Facts of the model if it is on this machine; a hub id's files may not be."""
     if args.model_path is None:
         return gather_model_facts(args, None, catalogue, isolate=True, device=device)
-    path = Path(args.model_path)
-    if not path.exists() and _HUB_ID.fullmatch(args.model_path):
+    path = Path(args.model_path).expanduser()
+    if not path.exists() and ID.fullmatch(args.model_path) and not args.model_path.lower().endswith(FILE_ENDINGS):
         return None
-    return gather_model_facts(args, path, catalogue, isolate=True, device=device)
+    located = locate_model(args.model_path, revision=args.revision, progress=False)
+    return gather_model_facts(args, located.path, catalogue, isolate=True, device=device, name=located.name)
 
 
 def _report(resolution: Resolution, device: DeviceDescription, digest: str | None) -> dict[str, Any]:
