@@ -161,7 +161,7 @@ class Budgeted(SchedulePolicy):
 
 
 def new_tokens(run: SchedulerHarness, step: int) -> list[int]:
-    return run.worker.batches[step].new_tokens.tolist()
+    return list(run.worker.batches[step].new_tokens.tolist())
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,11 @@ def test_a_twin_goes_on_when_the_first_is_aborted() -> None:
     run.submit(list(range(60)), rid="b", max_new_tokens=2)
     run.turn()
     run.abort("a")
+    run.turn()
+    assert run.scheduler.state().running == 1
     run.run()
     assert run.answers["b"].ids == run.expected("b", 2)
+    assert run.answers["b"].last.cached_tokens == 8
     run.assert_at_rest()
 
 

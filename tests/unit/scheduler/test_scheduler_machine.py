@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
@@ -140,7 +147,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 expected = expected[: expected.index(0) + 1]
             assert answer.ids == expected[: len(answer.ids)]
             if answer.finish.type == "length":
-                assert len(answer.ids) == answer.finish.length <= new
+                assert answer.finish.length == len(answer.ids) <= new
         self.run.assert_at_rest()
 
 
@@ -154,8 +161,4 @@ MACHINES = {
 @pytest.mark.parametrize("cache", MACHINES)
 def test_scheduler_machine(cache: str) -> None:
     machine = type(f"SchedulerMachine_{cache}", (SchedulerMachine,), {"make_cache": staticmethod(MACHINES[cache])})
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        machine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None))

@@ -93,7 +93,6 @@ class Admission:
             passed[order] = False
         if len(overdue):
             order = np.concatenate([overdue, order[~np.isin(order, overdue)]])
-            passed[overdue] = False
         running = self._running
         turn = _Round(
             tokens_left=tokens,
@@ -117,9 +116,8 @@ class Admission:
                 return
             request: Request = requests[row]
             length = len(request.prompt)
-            limit = round_down(
-                length - 1, memory.page_size
-            )  # the last token is always computed: it gives the first draw
+            # The last token is always computed: without it there is nothing to sample the first output from.
+            limit = round_down(length - 1, memory.page_size)
             if place >= overdue and self._hold_back.active:
                 cached = min(int(memory.peek([request.prompt_key])[0]), limit)
                 if self._hold_back.blocks(request, cached):

@@ -87,8 +87,10 @@ class KVMemory:
     def commit(self, lease: Lease, key: CacheKey, row: int, *, final: bool) -> Committed:
         """Offer the KV of `key`'s tokens in `row`, rewrite the row to what the cache kept, then free the duplicates."""
         slots = self.rows.table[row, : len(key.tokens)].copy()
+        before = lease.length
         with self._stop_on_fault():
             committed = self._cache.commit(lease, key, slots, final=final)
+        self.changes += committed.length > before
         if not final and not np.array_equal(committed.slots, slots[: committed.length]):
             changed = np.flatnonzero(committed.slots != slots[: committed.length])
             first, last = int(changed[0]), int(changed[-1]) + 1
@@ -101,12 +103,14 @@ class KVMemory:
         with self._stop_on_fault():
             freed = self._cache.poll()
         self._give_back(freed)
+        self.changes += len(freed.slots) > 0
         return len(freed.slots) > 0
 
     def reset(self) -> None:
         """Forget every cached prefix. Only while no lease exists."""
         with self._stop_on_fault():
             freed = self._cache.reset()
+        self.changes += 1
         self._give_back(freed)
 
     def take_events(self) -> list[CacheEvent]:
@@ -143,11 +147,11 @@ class KVMemory:
         if missing > 0:
             with self._stop_on_fault():
                 freed = self._cache.evict(Amounts(slots=missing))
+            self.changes += 1
             self._give_back(freed)
         return self.allocator.alloc(pages)
 
     def _give_back(self, freed: Freed) -> None:
-        self.changes += 1
         self.allocator.free(freed.slots)
 
     @contextmanager
