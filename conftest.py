@@ -6,10 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Tests run many small tensors on few cores, often beside other processes: one thread each is both faster and steadier.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Examples are counted, never timed: a busy machine must not fail a test.
+hypothesis.settings.register_profile("jackfield", deadline=None)
+hypothesis.settings.load_profile("jackfield")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

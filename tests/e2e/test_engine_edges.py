@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
 from typing import Any
@@ -63,12 +64,20 @@ def test_a_stream_grows_into_the_whole_answer(engine: Any) -> None:
     assert parts[-1]["meta_info"]["finish_reason"] == whole["meta_info"]["finish_reason"]
 
 
-def test_a_dropped_stream_frees_everything(engine: Any) -> None:
+@pytest.mark.parametrize("read", [0, 1])
+@pytest.mark.parametrize("how", ["close", "collect"])
+def test_a_stream_that_nobody_reads_on_ends_its_request(engine: Any, read: int, how: str) -> None:
     stream = engine.generate(
         input_ids=[9, 8, 7], sampling_params={"max_new_tokens": 50, "ignore_eos": True}, stream=True
     )
-    next(stream)
-    stream.close()
+    for _ in range(read):
+        next(stream)
+    if how == "close":
+        stream.close()
+    del stream
+    gc.collect()
+    engine.get_server_info()
+    engine.generate(input_ids=[3], sampling_params={"max_new_tokens": 3, "ignore_eos": True})
     assert_alive(engine)
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream, final_answer
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.launcher import launch_inline
-from jackfield.managers.errors import RequestError
 from jackfield.managers.req_state import ReqState
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import GenerateRequest
 
-Answer = dict[str, Any]
 Prompt = str | Sequence[str]
 InputIds = Sequence[int] | Sequence[Sequence[int]]
 Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -51,6 +52,7 @@ class Engine:
     def _start(self, args: ServerArgs, provenance: Mapping[str, str] | None) -> None:
         self._runtime = launch_inline(args, provenance)
         self._lock = threading.Lock()
+        self._orphans: deque[list[ReqState]] = deque()
         self._pump: asyncio.Future[None] | None = None
 
     @property
@@ -88,7 +90,7 @@ class Engine:
         input_ids: InputIds | None = ...,
         stream: Literal[True],
         rid: str | Sequence[str] | None = ...,
-    ) -> Iterator[Answer]: ...
+    ) -> AnswerStream: ...
 
     def generate(
         self,
@@ -117,24 +119,21 @@ class Engine:
         with self._lock:
             states = runtime.tokenizer_manager.submit(request)
         if stream:
-            return self._stream(runtime, states, batched)
+            return AnswerStream(
+                states,
+                batched,
+                turn=partial(self._turn, runtime),
+                abandon=partial(self._abandon, runtime),
+                orphan=self._orphans.append,
+            )
         try:
             while not all(state.closed for state in states):
                 self._turn(runtime, states)
         except BaseException:
             self._abandon(runtime, states)
             raise
-        answers = [_answer(state) for state in states]
+        answers = [final_answer(state) for state in states]
         return answers if batched else answers[0]
-
-    def _stream(self, runtime: InlineRuntime, states: list[ReqState], batched: bool) -> Iterator[Answer]:
-        try:
-            while not all(state.told for state in states):
-                self._turn(runtime, states)
-                yield from _news(states, batched)
-        finally:
-            # The consumer may walk away at any yield; a request that nobody reads is ended.
-            self._abandon(runtime, states)
 
     async def async_generate(
         self,
@@ -154,38 +153,30 @@ class Engine:
         runtime = self._open_runtime()
         states = await asyncio.to_thread(self._submit, runtime, request)
         if stream:
-            return self._async_stream(runtime, states, batched)
+            return AsyncAnswerStream(
+                states,
+                batched,
+                turn=partial(self._async_turn, runtime),
+                abandon=partial(self._abandon, runtime),
+                orphan=self._orphans.append,
+            )
         try:
             while not all(state.closed for state in states):
                 await self._async_turn(runtime, states)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(self._abandon, runtime, states))
             raise
-        answers = [_answer(state) for state in states]
+        answers = [final_answer(state) for state in states]
         return answers if batched else answers[0]
-
-    async def _async_stream(
-        self, runtime: InlineRuntime, states: list[ReqState], batched: bool
-    ) -> AsyncIterator[Answer]:
-        try:
-            while not all(state.told for state in states):
-                await self._async_turn(runtime, states)
-                for answer in _news(states, batched):
-                    yield answer
-        finally:
-            await asyncio.shield(asyncio.to_thread(self._abandon, runtime, states))
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> list[int]:
         """Messages -> the ids of the model's own chat template, with the assistant's turn opened.
 
+        template_kwargs   variables of the template, such as `enable_thinking`
+
         Raises RequestError if the model has no template or it does not take these messages.
         """
-        runtime = self._open_runtime()
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            raise RequestError("this run has no tokenizer (--skip-tokenizer-init)", param="messages")
-        text = runtime.template_manager.render(messages, **template_kwargs)
-        return tokenizer.encode(text, add_special_tokens=False)
+        return self._open_runtime().template_manager.encode(messages, template_kwargs=template_kwargs)
 
     def flush_cache(self) -> None:
         """Forget all cached prefixes. Raises RuntimeError with the reason while requests are open."""
@@ -201,6 +192,7 @@ class Engine:
         """Arguments, the stack with its hash and reasons, and the scheduler's and the KV pool's numbers."""
         runtime = self._open_runtime()
         with self._lock:
+            self._abort_orphans(runtime)
             return runtime.server_info()
 
     def shutdown(self) -> None:
@@ -227,6 +219,7 @@ class Engine:
 
     def _turn(self, runtime: InlineRuntime, states: list[ReqState]) -> None:
         with self._lock:
+            self._abort_orphans(runtime)
             # Another thread may have turned for us while this one waited for the lock.
             if not all(state.closed for state in states):
                 runtime.turn_for_open_requests()
@@ -239,6 +232,12 @@ class Engine:
             self._pump = pump
         # Shielded: a cancelled waiter must not take the turn away from the others.
         await asyncio.shield(pump)
+
+    def _abort_orphans(self, runtime: InlineRuntime) -> None:
+        """End the requests of streams that were collected unread. Needs the lock."""
+        while self._orphans:
+            for state in self._orphans.popleft():
+                runtime.tokenizer_manager.abort(state)
 
     def _abandon(self, runtime: InlineRuntime, states: list[ReqState]) -> None:
         """End what is still open of these requests, and wait until the scheduler has let go of them."""
@@ -254,24 +253,8 @@ class Engine:
 def _is_batch(request: GenerateRequest) -> bool:
     if request.prompt is not None:
         return not isinstance(request.prompt, str)
-    return bool(request.input_ids) and isinstance(request.input_ids, Sequence) and isinstance(request.input_ids[0], Sequence)
-
-
-def _answer(state: ReqState) -> Answer:
-    """The finished answer. Raises RequestError for a request that ended in an error."""
-    finish = state.finish
-    if finish is not None and finish.type == "abort" and finish.status_code is not None:
-        raise RequestError(finish.message or "the request failed", status_code=finish.status_code)
-    return state.answer()
-
-
-def _news(states: Sequence[ReqState], batched: bool) -> Iterator[Answer]:
-    for state in states:
-        # The finish is told with the scheduler's last word, so that the last answer has all of its numbers.
-        if not state.has_news or (state.finish is not None and not state.closed):
-            continue
-        state.told = state.finish is not None
-        answer = _answer(state)
-        if batched:
-            answer["index"] = state.index
-        yield answer
+    return (
+        bool(request.input_ids)
+        and isinstance(request.input_ids, Sequence)
+        and isinstance(request.input_ids[0], Sequence)
+    )
