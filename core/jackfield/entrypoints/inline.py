@@ -93,7 +93,8 @@ class InlineRuntime:
                     for plugin in stack.plugins
                 ],
                 "rejected": [
-                    {"kind": rejected.kind, "name": rejected.name, "reason": rejected.reason} for rejected in stack.rejected
+                    {"kind": rejected.kind, "name": rejected.name, "reason": rejected.reason}
+                    for rejected in stack.rejected
                 ],
             },
             "scheduler": {

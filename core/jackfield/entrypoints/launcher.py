@@ -182,9 +182,7 @@ def _wire(launch: _Launch, worker: ModelWorker, sampling_defaults: Mapping[str, 
     policy: SchedulePolicy = loaded.make(
         "schedule_policy", max_running=max_running, page_size=limits.page_size, total_slots=limits.total_slots
     )
-    to_scheduler, to_detokenizer, to_main = (
-        InMemoryChannel(types) for types in (ToScheduler, ToDetokenizer, ToMain)
-    )
+    to_scheduler, to_detokenizer, to_main = (InMemoryChannel(types) for types in (ToScheduler, ToDetokenizer, ToMain))
     scheduler = Scheduler(
         SchedulerConfig(
             context_length=min(config.context_length, limits.max_context),

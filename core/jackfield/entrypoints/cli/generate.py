@@ -1,0 +1,92 @@
+"""`jackfield generate`: one prompt, answered on stdout as it comes; everything else goes to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from jackfield.config.flags import add_server_args, parse_server_args
+
+# Flag -> the sampling parameter's name and type; the names are SGLang's, so nothing is translated twice.
+_SAMPLING: dict[str, tuple[str, type, str]] = {
+    "--max-new-tokens": ("max_new_tokens", int, "most tokens to generate (default 128)"),
+    "--temperature": ("temperature", float, "0 is greedy (default: the model's own, else 1)"),
+    "--top-p": ("top_p", float, "nucleus sampling, in (0, 1]"),
+    "--top-k": ("top_k", int, "sample from the k likeliest tokens; -1 or 0: off"),
+    "--min-p": ("min_p", float, "drop tokens below this share of the likeliest one's probability"),
+    "--seed": ("seed", int, "seed of this request's draws"),
+}
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "generate",
+        help="answer one prompt with a model",
+        description="Answer one prompt: the text streams to stdout, everything else goes to stderr.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("prompt", metavar="TEXT", help="the prompt; - reads it from standard input")
+    group = parser.add_argument_group("generation")
+    group.add_argument("--chat", action="store_true", help="send the text as a user's turn through the model's chat template")
+    for flag, (name, kind, text) in _SAMPLING.items():
+        group.add_argument(flag, dest=name, type=kind, metavar=kind.__name__.upper(), help=text)
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)")
+    group.add_argument("--ignore-eos", action="store_true", help="do not stop at the model's end token")
+    group.add_argument("--quiet", action="store_true", help="no summary on stderr")
+    add_server_args(parser)
+    return parser
+
+
+def run(namespace: argparse.Namespace) -> int:
+    args, provenance = parse_server_args(namespace, os.environ)
+    prompt = sys.stdin.read() if namespace.prompt == "-" else namespace.prompt
+    sampling: dict[str, Any] = {
+        name: getattr(namespace, name) for name, _, _ in _SAMPLING.values() if getattr(namespace, name) is not None
+    }
+    if namespace.stop:
+        sampling["stop"] = namespace.stop
+    if namespace.ignore_eos:
+        sampling["ignore_eos"] = True
+    # The engine is imported here, so that `jackfield --help` and `plugins list` do not pay for it.
+    from jackfield.entrypoints.engine import Engine
+
+    with Engine.from_server_args(args, provenance) as engine:
+        if not namespace.quiet:
+            _tell_stack(engine)
+        given: dict[str, Any] = {"prompt": prompt}
+        if namespace.chat:
+            given = {"input_ids": engine.apply_chat_template([{"role": "user", "content": prompt}])}
+        answer = None
+        shown = 0
+        for answer in engine.generate(sampling_params=sampling, stream=True, **given):
+            sys.stdout.write(answer["text"][shown:])
+            sys.stdout.flush()
+            shown = len(answer["text"])
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        if answer is not None and not namespace.quiet:
+            _tell_summary(answer["meta_info"])
+    return 0
+
+
+def _tell_stack(engine: Any) -> None:
+    info = engine.get_server_info()
+    stack = info["stack"]
+    plugins = "  ".join(f"{plugin['kind']}={plugin['instance']}" for plugin in stack["plugins"])
+    print(f"{engine.model_name} | {plugins} | stack {stack['hash'][:12]}", file=sys.stderr, flush=True)
+
+
+def _tell_summary(meta: dict[str, Any]) -> None:
+    times = meta["stage_times"]
+    made = meta["completion_tokens"]
+    parts = [
+        f"{meta['prompt_tokens']} prompt tokens ({meta['cached_tokens']} cached) in {times['prefill']:.2f} s",
+        f"{made} new tokens",
+    ]
+    if made > 1 and times["decode"] > 0:
+        parts.append(f"{(made - 1) / times['decode']:.1f} tokens/s")
+    finish = meta["finish_reason"]
+    parts.append(f"ended by {finish['type']}" + (f" ({finish['matched']!r})" if finish.get("matched") is not None else ""))
+    print(" | ".join(parts), file=sys.stderr)
