@@ -72,6 +72,7 @@ class SchedulerHarness:
         total_slots: int = 256,
         vocab_size: int = 1000,
         max_tokens: int = 4096,
+        clock: ManualClock | None = None,
         observers: Any = None,
         ledger: Any = None,
         **config: Any,
@@ -94,7 +95,7 @@ class SchedulerHarness:
                 max_tokens=max_tokens,
             )
         )
-        self.clock = ManualClock()
+        self.clock = clock if clock is not None else ManualClock()
         self.inbox = InMemoryChannel(ToScheduler)
         self._to_detokenizer = InMemoryChannel(ToDetokenizer)
         self._to_main = InMemoryChannel(ToMain)

@@ -7,9 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jackfield.hookspecs import BatchScheduled, RequestTable, SchedulerView, StepRecord, Wake
+from jackfield.hookspecs import (
+    BatchScheduled,
+    Launched,
+    PendingResult,
+    RequestTable,
+    SchedulerView,
+    StepRecord,
+    Wake,
+    WorkerLimits,
+    WorkerResult,
+)
 from jackfield.ipc.messages import FlushCacheRequest, StateRequest
 from jackfield.managers.scheduler.invariants import InvariantViolation
+from jackfield.observability.clock import ManualClock
+from jackfield.testing.scheduler_fakes import FakeWorker
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 
 
@@ -120,6 +132,56 @@ def test_wait_says_why_it_returned() -> None:
     before = run.clock.now()
     assert scheduler.wait(until=before + 5) is Wake.DEADLINE
     assert run.clock.now() == before + 5
+
+
+class Slow(FakeWorker):
+    """Its results come `after` seconds on the virtual clock."""
+
+    def __init__(self, clock: ManualClock, after: float) -> None:
+        super().__init__(
+            WorkerLimits(max_rows=9, max_context=128, total_slots=64, page_size=1, vocab_size=1000, max_tokens=4096)
+        )
+        self.clock, self.after = clock, after
+
+    def sample(self, launched: Launched, masks: object = None) -> PendingResult:
+        return SlowResult(super().sample(launched, masks), self.clock, self.clock.now() + self.after)
+
+
+class SlowResult:
+    def __init__(self, inner: PendingResult, clock: ManualClock, end: float) -> None:
+        self.inner, self.clock, self.end, self.asked = inner, clock, end, 0
+
+    def ready(self) -> bool:
+        return self.clock.now() >= self.end
+
+    def result(self, timeout: float | None = None) -> WorkerResult:
+        if timeout is not None and self.clock.now() + timeout < self.end:
+            self.clock.advance(timeout)
+            raise TimeoutError
+        self.clock.advance_to(self.end)
+        self.asked += 1
+        assert self.asked == 1, "a result is taken twice"
+        return self.inner.result(None)
+
+
+def test_wait_moves_a_virtual_clock_to_the_end_of_a_step() -> None:
+    clock = ManualClock()
+    run = SchedulerHarness(worker=Slow(clock, 4.0), clock=clock)
+    rid = run.submit([1, 2], max_new_tokens=1)
+    scheduler = run.scheduler
+    scheduler.ingest()
+    step = scheduler.launch(scheduler.next_batch())  # type: ignore[arg-type]
+    scheduler.sample(step)
+    assert not step.ready()
+    assert scheduler.wait(until=1.5) is Wake.DEADLINE
+    assert clock.now() == 1.5
+    assert scheduler.wait() is Wake.RESULT
+    assert clock.now() == 4.0
+    assert step.ready()
+    assert scheduler.wait() is Wake.RESULT
+    scheduler.commit(step)
+    run.collect()
+    assert run.answers[rid].last.stage_times == {"queue": 0.0, "prefill": 4.0, "decode": 0.0}
 
 
 class Watching(ArrivalOrder):

@@ -158,7 +158,10 @@ MACHINES = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cache", MACHINES)
-def test_scheduler_machine(cache: str) -> None:
+def test_scheduler_machine(cache: str, soak_factor: int) -> None:
     machine = type(f"SchedulerMachine_{cache}", (SchedulerMachine,), {"make_cache": staticmethod(MACHINES[cache])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=40 * soak_factor, stateful_step_count=40, deadline=None)
+    )

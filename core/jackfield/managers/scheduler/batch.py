@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen
+from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen, WorkerResult
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.mem_cache.req_to_token import ReqToTokenPool
@@ -62,6 +62,15 @@ class StepInFlight:
     sample: NDArray[np.bool_]
     requests: NDArray[np.object_]
     pending: PendingResult | None = None
+    result: WorkerResult | None = None
+
+    def fetch(self, timeout: float | None) -> WorkerResult:
+        """The worker's result, asked for once. Raises TimeoutError, or the worker's own failure."""
+        if self.result is None:
+            if self.pending is None:
+                raise RuntimeError(f"step {self.batch.step} has no result: it was not sampled")
+            self.result = self.pending.result(timeout)
+        return self.result
 
     @property
     def deferred(self) -> bool:
@@ -69,7 +78,9 @@ class StepInFlight:
         return False
 
     def ready(self) -> bool:
-        return self.launched is None or (self.pending is not None and self.pending.ready())
+        if self.launched is None or self.result is not None:
+            return True
+        return self.pending is not None and self.pending.ready()
 
 
 @dataclass

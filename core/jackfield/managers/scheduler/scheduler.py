@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from jackfield.hookspecs import (
-    BatchScheduled,
     InFlight,
     ModelWorker,
     PrefixCache,
     SchedulePolicy,
     SchedulerView,
-    StepRecord,
     Wake,
     Want,
     WorkerLimits,
@@ -36,6 +34,7 @@ from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.randomness import step_seed
 from jackfield.managers.scheduler.release import Releaser
+from jackfield.managers.scheduler.reports import StepReports
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.results import ResultApplier
 from jackfield.managers.scheduler.running import RunningTable
@@ -74,7 +73,6 @@ class Scheduler:
         self._worker = worker
         self._clock = clock
         self._inbox = inbox
-        self._observers = observers if observers is not None else NoObservers()
         ledger = ledger if ledger is not None else LoggingLedger()
         live: dict[str, Request] = {}
         self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
@@ -118,6 +116,11 @@ class Scheduler:
             hold_back=hold_back,
             releaser=self._releaser,
             outbox=self._outbox,
+        )
+        self._reports = StepReports(
+            policy=self._policy,
+            observers=observers if observers is not None else NoObservers(),
+            memory=self._memory,
         )
         self._control = Control(
             live=live,
@@ -174,18 +177,7 @@ class Scheduler:
             batch, at = batch.only(alive), at[alive]
         now = self._clock.now()
         computed = running["computed"][at]
-        if self._observers.listens("jackfield_batch_scheduled"):
-            scheduled = BatchScheduled(
-                step=batch.step,
-                at=now,
-                uids=batch.uids,
-                new_tokens=batch.new_tokens,
-                computed=computed,
-                waiting=len(self._waiting),
-                running=len(running),
-                free_slots=self._memory.free_slots(),
-            )
-            self._observers.notify("jackfield_batch_scheduled", batch=scheduled)
+        self._reports.scheduled(batch, computed, at=now, waiting=len(self._waiting), running=len(running))
         launched, sample = None, np.empty(0, dtype=np.bool_)
         if len(at):
             plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
@@ -218,29 +210,27 @@ class Scheduler:
         if mine.launched is not None:
             if mine.pending is None:
                 raise RuntimeError(f"step {mine.batch.step} is committed before it was sampled")
-            result = mine.pending.result(None)
+            result = mine.fetch(None)
             self._results.apply(mine, result, self._clock.now())
         self._in_flight.popleft()
         self._outbox.flush()
         self._committed += 1
         self._last_commit = self._clock.now()
         self._unchecked = True
-        self._record(mine, self._last_commit)
+        self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
         if self.config.check_invariants == "step":
             self._invariants.check()
 
     def wait(self, until: float | None = None) -> Wake:
-        """Returns at once: the channels of the inline topology have nothing to block on. A virtual clock moves to
-        `until`. DEADLINE also when requests wait or run: the caller should take another turn."""
-        if self._stash or (message := self._inbox.receive()) is None:
-            found = bool(self._stash)
-        else:
+        """Waits for the oldest step in flight, else returns at once: the channels of the inline topology have nothing to
+        block on. A virtual clock moves to the step's end, or to `until`. DEADLINE also when requests wait or run and
+        nothing is in flight: the caller should take another turn."""
+        if not self._stash and (message := self._inbox.receive()) is not None:
             self._stash.append(message)
-            found = True
-        if found:
+        if self._stash:
             return Wake.MESSAGE
         if self._in_flight:
-            return Wake.RESULT
+            return self._wait_for(self._in_flight[0], until)
         advance_to = getattr(self._clock, "advance_to", None)
         if until is not None and advance_to is not None:
             advance_to(until)
@@ -302,34 +292,19 @@ class Scheduler:
             max_prefill=self.config.max_prefill_tokens,
         )
 
+    def _wait_for(self, step: StepInFlight, until: float | None) -> Wake:
+        if step.pending is not None and not step.ready():
+            try:
+                step.fetch(None if until is None else max(0.0, until - self._clock.now()))
+            except TimeoutError:
+                return Wake.DEADLINE
+        return Wake.RESULT
+
     def _own(self, step: InFlight) -> StepInFlight:
         for mine in self._in_flight:
             if mine is step:
                 return mine
         raise RuntimeError("this step was not launched here, or it was committed before")
-
-    def _record(self, step: StepInFlight, ended_at: float) -> None:
-        """Tell the policy and the observers what happened, if they listen."""
-        ended = self._releaser.take_ended()
-        listens = self._observers.listens("jackfield_batch_committed")
-        if self._policy.observes or listens:
-            batch = step.batch
-            record = StepRecord(
-                step=batch.step,
-                started=step.started,
-                ended=ended_at,
-                uids=batch.uids,
-                tokens=batch.new_tokens,
-                admitted=batch.admitted,
-                finished=tuple(ended.finished),
-                aborted=tuple(ended.aborted),
-            )
-            if self._policy.observes:
-                self._policy.observe(record)
-            if listens:
-                self._observers.notify("jackfield_batch_committed", record=record)
-        if self._observers.listens("jackfield_cache_events") and (events := self._memory.take_events()):
-            self._observers.notify("jackfield_cache_events", events=events)
 
 
 def _check_limits(config: SchedulerConfig, limits: WorkerLimits) -> None:

@@ -1,0 +1,59 @@
+"""Tells the policy and the observers what was scheduled and what happened. Records are built only if somebody listens."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import BatchScheduled, StepRecord
+from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight
+from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.release import Ended
+from jackfield.managers.scheduler.watchers import Observers
+
+
+class StepReports:
+    def __init__(self, *, policy: PolicyGuard, observers: Observers, memory: KVMemory) -> None:
+        self._policy = policy
+        self._observers = observers
+        self._memory = memory
+
+    def scheduled(
+        self, batch: ScheduleBatch, computed: NDArray[np.int32], *, at: float, waiting: int, running: int
+    ) -> None:
+        """Before the launch."""
+        if not self._observers.listens("jackfield_batch_scheduled"):
+            return
+        record = BatchScheduled(
+            step=batch.step,
+            at=at,
+            uids=batch.uids,
+            new_tokens=batch.new_tokens,
+            computed=computed,
+            waiting=waiting,
+            running=running,
+            free_slots=self._memory.free_slots(),
+        )
+        self._observers.notify("jackfield_batch_scheduled", batch=record)
+
+    def committed(self, step: StepInFlight, ended: Ended, at: float) -> None:
+        """After the commit."""
+        listens = self._observers.listens("jackfield_batch_committed")
+        if self._policy.observes or listens:
+            record = StepRecord(
+                step=step.batch.step,
+                started=step.started,
+                ended=at,
+                uids=step.batch.uids,
+                tokens=step.batch.new_tokens,
+                admitted=step.batch.admitted,
+                finished=tuple(ended.finished),
+                aborted=tuple(ended.aborted),
+            )
+            if self._policy.observes:
+                self._policy.observe(record)
+            if listens:
+                self._observers.notify("jackfield_batch_committed", record=record)
+        if self._observers.listens("jackfield_cache_events") and (events := self._memory.take_events()):
+            self._observers.notify("jackfield_cache_events", events=events)
