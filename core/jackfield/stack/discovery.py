@@ -61,6 +61,8 @@ def _dist_infos(path: Sequence[str]) -> Iterator[Path]:
         except OSError:  # a path entry may be unreadable or a zip file; the import system passes over it too
             continue
         for file in found:
+            if file.parent.name.startswith("~"):  # pip renames so what it is about to delete
+                continue
             name = normalise_name(file.parent.name.removesuffix(".dist-info").partition("-")[0])
             if name not in seen:
                 seen.add(name)

@@ -12,7 +12,7 @@ from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.checks import device_problems, dtype_problems, file_problems, manifest_of
-from jackfield.stack.selection import Choice, Selector, described
+from jackfield.stack.selection import Choice, Selector, described, priority
 
 
 def model_files(path: Path | None) -> tuple[str, tuple[str, ...]]:
@@ -67,13 +67,15 @@ def select_model(
 def _unambiguous(catalogue: Catalogue, selector: Selector, architecture: str) -> None:
     rows = [row for row in catalogue.rows("model") if row.manifest is not None]
     offers = [row for row in rows if architecture in manifest_of(row).architectures]
-    usable = [row for row in offers if row.status in (Status.OK, Status.CONFLICT)]
+    healthy = [row for row in offers if row.status in (Status.OK, Status.CONFLICT)]
+    # A negative priority means: only when named. Such a plugin leaves the choice to the others.
+    usable = [row for row in healthy if priority(row) >= 0]
     if len({row.name for row in usable}) > 1:
         raise ConfigurationError(
             f"{' and '.join(described(row) for row in usable)} both offer {architecture}: name one with --model-impl "
             f"({', '.join(sorted({row.name for row in usable}))})"
         )
-    if usable:
+    if healthy:
         return
     if offers:
         reasons = "; ".join(f"{described(row)} offers it but {row.problem}" for row in offers)

@@ -170,14 +170,16 @@ class _Resolver:
         prefill, decode = (chosen.choices[phase] for phase in PHASES)
         if prefill.row is decode.row:
             self._add("attention", prefill, phases=PHASES)
-            if self.args.plugin_for("attention", "prefill") is None:
-                self.completion.fill("attention_backend", prefill.row.name, prefill.reason)
         else:
             for phase in PHASES:
+                self._add("attention", chosen.choices[phase], phases=(phase,))
+        free = [phase for phase in PHASES if self.args.plugin_for("attention", phase) is None]
+        if len(free) == len(PHASES):
+            self.completion.fill("attention_backend", prefill.row.name, prefill.reason)
+        else:
+            for phase in free:
                 choice = chosen.choices[phase]
-                self._add("attention", choice, phases=(phase,))
-                if self.args.plugin_for("attention", phase) is None:
-                    self.completion.fill(f"{phase}_attention_backend", choice.row.name, choice.reason)
+                self.completion.fill(f"{phase}_attention_backend", choice.row.name, choice.reason)
         return chosen, *agree(chosen.layouts, ops)
 
     def _decide_scheduling(self) -> None:

@@ -336,12 +336,13 @@ def test_the_contract_imports_nothing_heavy() -> None:
     assert (ended.stdout, ended.stderr) == ("[]\n[]\n", "")
 
 
-def test_a_reader_that_goes_away_is_no_error(live_site: Site) -> None:
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_goes_away_is_no_error(live_site: Site, more: list[str]) -> None:
     """As in `jackfield plugins list | head -1`."""
     source = (
         "import os, sys\nreader, writer = os.pipe()\nos.close(reader)\nos.dup2(writer, 1)\n"
-        "from jackfield.entrypoints.cli import main\nsys.exit(main(['plugins', 'list', '--json']))\n"
+        "from jackfield.entrypoints.cli import main\nsys.exit(main(['plugins', 'list', *sys.argv[1:]]))\n"
     )
     live_site.add("acme-good", plugin_row("cache", "acme-good"))
-    ended = clean_interpreter(source, path=str(live_site.folder))
+    ended = clean_interpreter(source, *more, path=str(live_site.folder))
     assert (ended.returncode, ended.stderr) == (0, "")

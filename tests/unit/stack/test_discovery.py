@@ -250,3 +250,9 @@ tensors = [{ role = "kv", shape = ["page", 2, "kv_heads", "head"] }]
     (layout,) = only(seen(site)).layouts
     assert layout.name == "x/fused"
     assert layout.tensors[0].sizes(page_size=4, num_kv_heads=3, head_size=8, v_head_size=8) == (4, 2, 3, 8)
+
+
+def test_what_pip_is_about_to_delete_is_passed_over(site: Site) -> None:
+    site.add("acme", plugin_row("cache", "x"), version="2.0")
+    site.info("~cme", "1.0", "[jackfield.cache]\nx = acme_of_old.x\n")
+    assert only(seen(site)).version == "2.0"

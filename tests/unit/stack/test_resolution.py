@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.stack.catalogues import CPU, catalogue, facts, resolved, row
 
 from jackfield.config.device import DeviceDescription
@@ -259,6 +261,14 @@ def test_two_phases_without_a_common_layout_are_refused() -> None:
     assert "it accepts the KV layouts hnd-paged, and 'n', which serves prefill, accepts nhd-paged" in message
 
 
+def test_the_free_phase_may_fall_to_the_plugin_that_was_named_for_the_other() -> None:
+    resolution = resolved(prefill_attention_backend="torch")
+    (attention,) = resolution.stack.of("attention")
+    assert attention.phases == ("prefill", "decode")
+    assert resolution.args.decode_attention_backend == "torch"
+    assert resolution.args.attention_backend is None
+
+
 def test_one_plugin_for_both_phases_is_one() -> None:
     (attention,) = resolved(prefill_attention_backend="torch", decode_attention_backend="torch").stack.of("attention")
     assert attention.phases == ("prefill", "decode")
@@ -353,6 +363,13 @@ def test_two_plugins_that_offer_an_architecture_need_a_decision() -> None:
     assert names(resolved(rows, model_impl="llama"))["model"] == "llama"
 
 
+def test_a_model_plugin_that_is_only_for_naming_makes_no_ambiguity() -> None:
+    rows = catalogue(row("model", "slow", architectures=("LlamaForCausalLM", "Slow"), priority=-1))
+    assert names(resolved(rows))["model"] == "llama"
+    assert names(resolved(rows, model_impl="slow"))["model"] == "slow"
+    assert "it is used only when named: --model-impl slow" in refused(rows, model=facts(architectures=["Slow"]))
+
+
 def test_the_only_offer_of_a_stranger_must_be_allowed_or_named() -> None:
     rows = catalogue(row("model", "fast", distribution="acme", architectures=("NewForCausalLM",)))
     model = facts(architectures=["NewForCausalLM"])
@@ -426,3 +443,47 @@ def test_resolution_is_deterministic_whatever_the_order_of_the_catalogue() -> No
     rows = catalogue(row("cache", "aaa", priority=10))
     turned = Catalogue(tuple(reversed(rows.all_rows)))
     assert resolved(rows).stack.plugins == resolved(turned).stack.plugins
+
+
+candidates = st.lists(
+    st.tuples(
+        st.integers(-2, 3),
+        st.sampled_from(["acme", "jackfield-cache-prefix"]),
+        st.sampled_from([Status.OK, Status.OK, Status.BROKEN, Status.INCOMPATIBLE]),
+        st.sampled_from([(), ("cuda",), ("cpu", "cuda")]),
+    ),
+    max_size=6,
+)
+
+
+@given(candidates, st.booleans())
+def test_whatever_is_installed_the_best_usable_one_of_the_trusted_is_chosen(
+    installed: list[tuple[int, str, Status, tuple[str, ...]]], allow: bool
+) -> None:
+    rows = [
+        row(
+            "cache",
+            f"c{i}",
+            priority=priority,
+            distribution=distribution,
+            status=status,
+            problem="odd",
+            devices=devices,
+        )
+        for i, (priority, distribution, status, devices) in enumerate(installed)
+    ]
+    usable = [
+        (-priority, f"c{i}")
+        for i, (priority, distribution, status, devices) in enumerate(installed)
+        if status is Status.OK and priority >= 0 and devices != ("cuda",) and (allow or distribution != "acme")
+    ]
+    everything = catalogue(*rows, without="cache")
+    allowed = ("acme",) if allow else ()
+    if not usable:
+        with pytest.raises(ConfigurationError, match="no cache plugin"):
+            resolved(everything, plugin_allow=allowed)
+        return
+    resolution = resolved(everything, plugin_allow=allowed)
+    assert names(resolution)["cache"] == min(usable)[1]
+    turned_down = {r.name for r in resolution.stack.rejected if r.kind == "cache"}
+    assert turned_down == {r.name for r in rows} - {min(usable)[1]}

@@ -33,10 +33,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    if title:
-        console.print(title, style="bold")
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print("(none)")
-    console.print()
+    # Captured, because rich would end the program by itself when the reader of a pipe goes away.
+    with console.capture() as drawn:
+        if title:
+            console.print(title, style="bold")
+        console.print(table if table.row_count else "(none)")
+        console.print()
+    sys.stdout.write(drawn.get())
