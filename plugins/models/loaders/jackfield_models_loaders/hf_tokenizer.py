@@ -1,7 +1,8 @@
 """The tokenizer files of a directory in Hugging Face's layout. Knows no weights.
 
-The result tokenizes as transformers does with the same files: tokens that only tokenizer_config.json lists are added,
-and `add_bos_token`/`add_eos_token`, where they stand there, replace what tokenizer.json does at the ends of a text.
+The result tokenizes as transformers 5 does with the same files: tokens that only tokenizer_config.json lists are added;
+what stands at the ends of a text is tokenizer.json's affair alone, so `add_bos_token` and `add_eos_token` beside it count
+for nothing.
 """
 
 from __future__ import annotations
@@ -33,20 +34,12 @@ def read_tokenizer(directory: Path) -> TokenizerFiles:
     special = _special_tokens(directory, settings)
     tokenizer = parse_object(path, content)
     changed = _add_tokens(directory, tokenizer, settings)
-    add_bos, add_eos = (settings.get(f"add_{end}_token") for end in ("bos", "eos"))
-    if add_bos is not None or add_eos is not None:
-        # As transformers does: where the settings speak, they replace the ends that tokenizer.json would add
-        add_bos, add_eos = bool(add_bos) and "bos_token" in special, bool(add_eos) and "eos_token" in special
-        changed |= tokenizer.get("post_processor") is not None
-        tokenizer["post_processor"] = None
     template, named = _chat_templates(directory, settings)
     return TokenizerFiles(
         tokenizer_json=json.dumps(tokenizer, ensure_ascii=False).encode() if changed else content,
         special_tokens=special,
         chat_template=template,
         chat_templates=named,
-        add_bos=add_bos,
-        add_eos=add_eos,
     )
 
 

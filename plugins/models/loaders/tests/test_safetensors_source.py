@@ -59,7 +59,7 @@ def model() -> transformers.LlamaForCausalLM:
 def test_b76_a_single_file_is_read_as_it_was_written(
     tmp_path: Path, model: transformers.LlamaForCausalLM, dtype: str
 ) -> None:
-    model = model.bfloat16() if dtype == "bfloat16" else model.half() if dtype == "float16" else model
+    torch.nn.Module.to(model, DTYPES[dtype])
     model.save_pretrained(tmp_path)
     ours, theirs = weights(tmp_path), model.state_dict()
     assert set(ours) == set(theirs)
