@@ -30,10 +30,12 @@ class Weight:
     """One tensor of a checkpoint under its Hugging Face name, as it lies in the file (memory-mapped where possible).
 
     encoding   "plain", or a packed form: "q8_0", "q4_0", "q4_1", "q4_k", "q6_k", ...
-    dtype      of a plain weight: "float32" | "float16" | "bfloat16"; of a packed one the dtype it decodes to
+    dtype      of a plain weight: "float32" | "float16" | "bfloat16"; of a packed one the dtype it decodes to (ggml's
+               blocks: "float32")
     shape      logical (dense) shape, in Hugging Face's order [out, in]
     parts      "data" -> uint8 array: for plain weights the little-endian elements in row-major order; for packed ones
-               [rows, bytes a row], each row being whole blocks
+               [rows, bytes a row], each row being whole blocks. Usually a view of a file that is mapped copy-on-write:
+               whoever takes it must not write into it
     """
 
     name: str
@@ -71,8 +73,9 @@ class ModelSource(ABC):
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The model's configuration in Hugging Face's shape, with `architectures`; generation settings that the
-        checkpoint carries stand under the key `generation_config`. Raises ModelSourceError."""
+        """The model's configuration in Hugging Face's shape, with `architectures` and the context's overrides laid over it;
+        generation settings that the checkpoint carries stand under the key `generation_config`. A new dict each time.
+        Raises ModelSourceError."""
 
     @abstractmethod
     def tokenizer(self) -> TokenizerFiles:
@@ -80,14 +83,14 @@ class ModelSource(ABC):
 
     @abstractmethod
     def weights(self, shard: Shard) -> Iterator[Weight]:
-        """Every tensor once, unsharded (the layers cut out their part); sizes are checked before the first is given.
-        Raises ModelSourceError."""
+        """Every tensor once, unsharded (the layers cut out their part); all headers and sizes are checked by the call
+        itself, before the first is given. Raises ModelSourceError."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderContext(PluginContext):
-    """path: the local file or directory of the model; overrides: entries laid over the checkpoint's config
-    (`--json-model-override-args`)."""
+    """path: the local file or directory of the model; overrides: entries laid over the checkpoint's config, objects
+    merged entry by entry (`--json-model-override-args`)."""
 
     path: Path
     overrides: Mapping[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ name and the seed alone, so that every rank and every process makes the same one
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,7 +40,7 @@ class DummySource(ModelSource):
         self._config = merged(read_config(path) if path.is_dir() else read_object(path), overrides)
 
     def config(self) -> dict[str, Any]:
-        return dict(self._config)
+        return copy.deepcopy(self._config)
 
     def tokenizer(self) -> TokenizerFiles:
         return read_tokenizer(self.directory)

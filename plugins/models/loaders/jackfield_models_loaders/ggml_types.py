@@ -60,5 +60,8 @@ GGML_TYPES: Mapping[int, GgmlType] = MappingProxyType(
 PLAIN_DTYPES: Mapping[str, str] = MappingProxyType({"f32": "float32", "f16": "float16", "bf16": "bfloat16"})
 """ggml type name -> dtype of a plain weight."""
 
-PACKED_ENCODINGS: frozenset[str] = frozenset({"q8_0", "q4_0", "q4_1", "q4_k", "q6_k"})
-"""ggml type names that are given as packed weights; each is also the name of the encoding."""
+PACKED_ENCODINGS: frozenset[str] = frozenset(
+    {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"}
+)
+"""ggml type names that are given as packed weights; each is also the name of the encoding. These are the ones that
+`jackfield.layers` decodes; a test holds the two together."""

@@ -35,10 +35,9 @@ def quantized(shape: tuple[int, ...], kind: gguf.GGMLQuantizationType, seed: int
     if kind.name.endswith("_K"):  # the package cannot make these: random blocks, with scales that stay finite
         block, nbytes = gguf.GGML_QUANT_SIZES[kind]
         blocks = random.integers(0, 256, (*shape[:-1], shape[-1] // block, nbytes), dtype=np.uint8)
-        scales = slice(0, 4) if kind == gguf.GGMLQuantizationType.Q4_K else slice(-2, None)
-        blocks[..., scales] = np.frombuffer(np.full(2, 0.01, np.float16).tobytes(), np.uint8)[
-            : blocks[..., scales].shape[-1]
-        ]
+        where = {"Q2_K": slice(80, 84), "Q3_K": slice(108, 110), "Q6_K": slice(208, 210)}.get(kind.name, slice(0, 4))
+        scale = np.full(where.stop - where.start >> 1, 0.01, dtype=np.float16)
+        blocks[..., where] = scale.view(np.uint8)
         return blocks.reshape(*shape[:-1], -1)
     values = random.standard_normal(shape, dtype=np.float32)
     packed: np.ndarray[Any, Any] = gguf.quants.quantize(values, kind)

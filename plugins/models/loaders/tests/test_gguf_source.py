@@ -16,7 +16,9 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from jackfield.hookspecs import LoaderContext, ModelSourceError, Shard, Weight
+from jackfield.layers.quantization import ENCODINGS
 from jackfield_models_loaders import gguf as plugin
+from jackfield_models_loaders.ggml_types import PACKED_ENCODINGS, PLAIN_DTYPES
 from jackfield_models_loaders.gguf_source import GgufSource
 
 Maker = Callable[..., Path]
@@ -59,7 +61,9 @@ def weights(path: Path) -> dict[str, Weight]:
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q6_K, Kind.F16, Kind.F32, Kind.BF16], ids=lambda k: k.name
+    "kind",
+    [getattr(Kind, name.upper()) for name in (*PLAIN_DTYPES, *sorted(PACKED_ENCODINGS))],
+    ids=lambda kind: kind.name,
 )
 def test_values_are_the_gguf_package_s(make_gguf: Maker, kind: Kind) -> None:
     path = make_gguf(kind=kind, tied=False, bias=True)
@@ -99,6 +103,10 @@ def test_values_are_the_gguf_package_s(make_gguf: Maker, kind: Kind) -> None:
         np.testing.assert_array_equal(dense(weight), values, err_msg=name)
         seen.add(name)
     assert seen == set(ours)
+
+
+def test_what_is_given_packed_is_what_the_layers_decode() -> None:
+    assert set(ENCODINGS) >= PACKED_ENCODINGS
 
 
 def test_untouched_weights_are_views_of_the_file_and_nobody_can_change_it(make_gguf: Maker) -> None:
@@ -276,10 +284,10 @@ def test_refusals_name_what_is_wrong(make_gguf: Maker) -> None:
     says = refusal(lambda: GgufSource(path).config(), path)
     assert "gemma3" in says
     assert "llama" in says
-    path = make_gguf("q5.gguf", kind=Kind.Q5_0)
+    path = make_gguf("ternary.gguf", kind=Kind.TQ1_0)
     says = refusal(lambda: GgufSource(path).weights(Shard()), path)
     assert "token_embd.weight" in says
-    assert "q5_0" in says
+    assert "tq1_0" in says
     assert "q8_0" in says
     path = make_gguf("extra.gguf", tensors={"blk.0.attn_sinks.weight": np.ones(4, dtype=np.float32)})
     assert "attn_sinks" in refusal(lambda: GgufSource(path).weights(Shard()), path)
