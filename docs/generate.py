@@ -42,8 +42,8 @@ def options() -> Iterator[str]:
 def hooks() -> Iterator[str]:
     yield "# Hooks\n"
     yield (
-        "What a plugin implements, by kind. A provider hook is called once at start and returns an object; the runtime calls that "
-        "object. `from jackfield.hookspecs import hookimpl`.\n"
+        "What a plugin implements, by kind. A provider hook is called once at start and returns an object; the runtime calls "
+        "that object. `from jackfield.hookspecs import hookimpl`.\n"
     )
     yield "## Kinds\n"
     yield "| kind | contract | hook | how many | flag | processes | what it does |\n|---|---|---|---|---|---|---|"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,6 +150,8 @@ class AttentionContext(PluginContext):
     phases   which of "prefill", "decode" it serves in this run
     tables   group name -> int32 tensor [rows, max_context]: slot of each token of each row (row 0 is the dummy row)
     device, dtype   torch names, such as "cpu", "float32"
+    workspace       bytes -> scratch memory of at least that size (uint8, on the device, contents undefined), shared by the
+                    layers of one forward and by both phases' backends; ask anew for every plan
     """
 
     phases: tuple[str, ...]
@@ -161,16 +163,7 @@ class AttentionContext(PluginContext):
     limits: AttentionLimits
     device: str
     dtype: str
-    scratch: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def workspace(self, nbytes: int) -> torch.Tensor:
-        """Scratch memory of at least `nbytes`, uint8, shared by the layers of one forward and by both phases."""
-        import torch
-
-        held = self.scratch.get("workspace")
-        if held is None or held.numel() < nbytes:
-            held = self.scratch["workspace"] = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
-        return held
+    workspace: Callable[[int], torch.Tensor]
 
 
 class AttentionSpecs:

@@ -19,6 +19,7 @@ from jackfield.hookspecs import (
     WorkerStack,
 )
 from jackfield.model_executor.dtypes import dtype_name
+from jackfield.model_executor.workspace import Workspace
 
 PHASES = ("prefill", "decode")
 
@@ -37,7 +38,6 @@ class AttentionPhases:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        scratch: dict[str, torch.Tensor] = {}  # one workspace for both backends: they never run at once
         fields: dict[str, Any] = {
             "layers": shape.layers,
             "groups": shape.groups,
@@ -47,7 +47,7 @@ class AttentionPhases:
             "limits": limits,
             "device": str(device),
             "dtype": dtype_name(dtype),
-            "scratch": scratch,
+            "workspace": Workspace(device),
         }
         makers = {phase: stack.attention[phase][1] for phase in PHASES}
         if makers["prefill"] == makers["decode"]:

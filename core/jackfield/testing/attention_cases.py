@@ -27,6 +27,7 @@ from jackfield.hookspecs import (
     KVTensors,
 )
 from jackfield.model_executor.kv_tensors import allocate_kv
+from jackfield.model_executor.workspace import Workspace
 from jackfield.testing.reference import read_slots, reference_attention, write_slots
 
 TOLERANCE: Mapping[torch.dtype, float] = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -158,6 +159,7 @@ def prepare(case: AttentionCase) -> PreparedCase:
         limits=AttentionLimits(max_rows=n + 2, max_tokens=total, max_context=width),
         device=case.device,
         dtype=str(case.dtype).removeprefix("torch."),
+        workspace=Workspace(case.device),
     )
     return PreparedCase(
         case=case,

@@ -29,7 +29,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("prompt", metavar="TEXT", help="the prompt; - reads it from standard input")
     group = parser.add_argument_group("generation")
-    group.add_argument("--chat", action="store_true", help="send the text as a user's turn through the model's chat template")
+    group.add_argument(
+        "--chat", action="store_true", help="send the text as a user's turn through the model's chat template"
+    )
     for flag, (name, kind, text) in _SAMPLING.items():
         group.add_argument(flag, dest=name, type=kind, metavar=kind.__name__.upper(), help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)")
@@ -88,5 +90,7 @@ def _tell_summary(meta: dict[str, Any]) -> None:
     if made > 1 and times["decode"] > 0:
         parts.append(f"{(made - 1) / times['decode']:.1f} tokens/s")
     finish = meta["finish_reason"]
-    parts.append(f"ended by {finish['type']}" + (f" ({finish['matched']!r})" if finish.get("matched") is not None else ""))
+    parts.append(
+        f"ended by {finish['type']}" + (f" ({finish['matched']!r})" if finish.get("matched") is not None else "")
+    )
     print(" | ".join(parts), file=sys.stderr)
