@@ -98,6 +98,11 @@ def test_a_theta_inside_goes_before_one_outside() -> None:
     assert parse_rope({"rope_parameters": {"rope_type": "default"}, "rope_theta": 6.0}, head_size=HEAD).theta == 6.0
 
 
+def test_dynamic_in_a_run_shorter_than_its_context_is_not_scaled() -> None:
+    raw = {"max_position_embeddings": 1024, "rope_parameters": ROPES["dynamic"]}
+    assert_same_tables(table(raw, 300), config(ROPES["dynamic"]), torch.arange(300))
+
+
 @pytest.mark.parametrize("length", [1025, 2000, 4096])
 def test_dynamic_beyond_its_context_is_transformers_at_the_runs_length(length: int) -> None:
     rope = ROPES["dynamic"]

@@ -182,6 +182,13 @@ def test_packed_weights_give_the_logits_of_their_decoded_values(
         assert ops.count(encoding) == 4 * SIZES["num_hidden_layers"] + 1  # qkv, o, gate_up, down each; and the head
 
 
+def test_a_tied_head_that_is_not_packed_shares_the_embeddings_memory(rig: Any, make: Any) -> None:
+    _, config, weights = make(tied=True)
+    weights = quantise_all(weights, "q8_0")
+    model, _ = rig.make(config, iter(weights.values()))
+    assert model.head.packed.data_ptr() == model.embed.table.data_ptr()
+
+
 def test_parts_of_different_encodings_become_plain_together(rig: Any, make: Any) -> None:
     """As in q4_k_m files, where v has more bits than q and k."""
     reference, config, weights = make()

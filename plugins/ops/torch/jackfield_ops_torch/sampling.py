@@ -18,7 +18,7 @@ def sample(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
 
 
 def _draw(logits: torch.Tensor, largest: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    # shifted by the maximum first, so that no temperature, however small, makes an infinity
+    # shifted by the maximum first, so that no temperature, however small, makes an infinity; greedy rows have 0 here
     temperature = rows.temperature.clamp_min(torch.finfo(torch.float32).tiny)
     probs = ((logits - largest[:, None]) / temperature[:, None]).softmax(dim=-1)
 
@@ -51,7 +51,6 @@ def filter_sorted(ordered: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tenso
 def inverse_cdf(probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Index drawn from each row of weights [n, m] (their sum need not be 1) at uniform float64 [n] in [0, 1)."""
     cdf = probs.double().cumsum(dim=-1)
-    total = cdf[:, -1:].contiguous()
-    drawn = torch.searchsorted(cdf, uniform[:, None] * total, right=True)
-    last = torch.searchsorted(cdf, total)  # the last index of any weight: rounding may carry a draw past the end
-    return torch.minimum(drawn, last).clamp_max(probs.shape[-1] - 1).squeeze(-1)
+    # u < 1 keeps the target under the total even after rounding, so the token found always has weight
+    drawn = torch.searchsorted(cdf, uniform[:, None] * cdf[:, -1:], right=True)
+    return drawn.clamp_max(probs.shape[-1] - 1).squeeze(-1)  # a row of NaN finds nothing; its answer is not used

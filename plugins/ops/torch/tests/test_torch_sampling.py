@@ -185,3 +185,24 @@ def test_inverse_cdf_never_returns_a_token_without_weight() -> None:
     weights = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.0]])
     for u, expected in ((0.0, 1), (0.3, 1), (0.34, 3), (1 - 2**-53, 3)):
         assert inverse_cdf(weights, torch.tensor([u], dtype=torch.float64)).tolist() == [expected]
+
+
+def test_top_p_keeps_a_token_while_the_sum_before_it_is_at_most_p() -> None:
+    logits = torch.full((1, VOCAB), -torch.inf)
+    logits[0, [4, 9]] = 1.0
+    assert sample(logits, rows({"p": 0.5, "u": 0.75})).tolist() == [9]
+    assert sample(logits, rows({"p": 0.4999, "u": 0.75})).tolist() == [4]
+
+
+def test_top_k_among_equals_keeps_the_lowest_ids() -> None:
+    logits = torch.zeros(1, 20_000)
+    drawn = {int(sample(logits, rows({"k": 3, "u": u}))) for u in (0.0, 0.4, 0.9)}
+    assert drawn == {0, 1, 2}
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=50), st.integers(1, 50))
+@settings(max_examples=100, deadline=None)
+def test_the_largest_uniform_finds_the_last_token_with_weight(weights: list[float], zeros: int) -> None:
+    weights = [w + 1e-3 for w in weights]
+    row = torch.tensor([weights + [0.0] * zeros])
+    assert inverse_cdf(row, torch.tensor([1 - 2**-53], dtype=torch.float64)).tolist() == [len(weights) - 1]
