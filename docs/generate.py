@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import textwrap
@@ -13,7 +14,6 @@ from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KINDS, SPECS
 from jackfield.stack.discovery import discover
-from jackfield.stack.imports import import_object
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
@@ -146,7 +146,12 @@ def plugins() -> Iterator[str]:
                     yield f"- {claim}: {', '.join(f'`{value}`' for value in values)}"
             yield f"- priority in automatic selection: {manifest.priority}\n"
             if manifest.options:
-                yield from _options_table(import_object(manifest.options))
+                yield from _options_table(_imported(manifest.options))
+
+
+def _imported(dotted: str) -> Any:
+    module, _, name = dotted.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _options_table(model: Any) -> Iterator[str]:

@@ -1,0 +1,109 @@
+"""The documentation is true: references are up to date, links lead somewhere, and the tutorial's plugin works as told."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jackfield.entrypoints.cli import main
+from jackfield.hookspecs import SPECS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_references_are_what_the_code_says() -> None:
+    subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], check=True)
+
+
+def test_every_hook_has_a_description_with_its_process_and_an_example() -> None:
+    page = (ROOT / "docs" / "reference" / "hooks.md").read_text()
+    for spec in SPECS:
+        for name, function in vars(spec).items():
+            if name.startswith("jackfield_"):
+                assert f"### `{name}(" in page
+                assert "Process:" in function.__doc__, name
+                assert "Example:" in function.__doc__, name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)#]*)", page.read_text()):
+        if target:
+            assert (page.parent / target).exists(), target
+
+
+def tutorial_files() -> dict[str, str]:
+    """File name -> content: a paragraph that is only a name in backquotes, then a fenced block."""
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    return dict(re.findall(r"^`([\w/.-]+)`\n\n```\w+\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def tutorial_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tutorial's package, installed into a folder of its own."""
+    project = tmp_path_factory.mktemp("short-answers")
+    files = tutorial_files()
+    assert set(files) == {"pyproject.toml", "short_answers/plugin.toml", "short_answers/policy.py", "test_policy.py"}
+    for name, content in files.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(content)
+    (project / "short_answers" / "__init__.py").write_text("")
+    site = tmp_path_factory.mktemp("site")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(site),
+    ]
+    subprocess.run([*pip, str(project)], check=True, capture_output=True, text=True)
+    (site / "test_policy.py").write_text(files["test_policy.py"])
+    return site
+
+
+def run(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, cwd=site)
+
+
+@pytest.mark.slow
+def test_the_tutorials_policy_is_shown_chosen_and_tested(tutorial_site: Path) -> None:
+    shown = run(tutorial_site, "-m", "jackfield", "plugins", "show", "schedule_policy.short-answers")
+    assert shown.returncode == 0, shown.stderr
+    assert "long_prompt" in shown.stdout
+    command = ["-m", "jackfield", "explain", "--json", "--schedule-policy", "short-answers", "--option"]
+    explained = run(tutorial_site, *command, "schedule_policy.short-answers.long_prompt=500")
+    assert explained.returncode == 0, explained.stderr
+    (row,) = [p for p in json.loads(explained.stdout)["stack"]["plugins"] if p["kind"] == "schedule_policy"]
+    assert (row["name"], row["options"]) == ("short-answers", {"long_prompt": 500})
+    misspelt = run(tutorial_site, *command, "schedule_policy.short-answers.long_promt=500")
+    assert misspelt.returncode == 2
+    assert "long_prompt" in misspelt.stderr
+    tested = run(tutorial_site, "-m", "pytest", "-q", "test_policy.py")
+    assert tested.returncode == 0, tested.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_tutorials_policy_serves(tutorial_site: Path, embedded_model: Path) -> None:
+    command = ["-m", "jackfield", "generate", "Hello", "--schedule-policy", "short-answers", "--worker", "simulated"]
+    done = run(tutorial_site, *command, "--max-new-tokens", "4", "--option", "worker.simulated.script=Good day")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Good day\n"
+    assert "schedule_policy=short-answers" in done.stderr
+
+
+def test_the_readmes_refusal_is_the_real_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--attention-backend", "trch"]) == 2
+    assert capsys.readouterr().err.strip() in (ROOT / "README.md").read_text()
