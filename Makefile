@@ -49,7 +49,7 @@ requirements:
 
 # The long forms of the randomised tests; the test suite runs a tenth of them.
 soak: setup
-	JACKFIELD_SOAK=10 $(BIN)/python -m pytest -q -m soak
+	$(BIN)/python -m pytest -q -m soak --soak-factor 10
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

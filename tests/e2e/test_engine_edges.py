@@ -9,9 +9,9 @@ import threading
 from typing import Any
 
 import pytest
-from tests.e2e.engines import assert_alive, simulated, without_tokenizer
 
 from jackfield.managers.errors import RequestError
+from tests.e2e.engines import assert_alive, simulated, without_tokenizer
 
 GREEDY = {"temperature": 0}
 

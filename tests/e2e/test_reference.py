@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.engines import assert_alive
 
 from jackfield import Engine
+from tests.e2e.engines import assert_alive
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

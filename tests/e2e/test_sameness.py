@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny
 

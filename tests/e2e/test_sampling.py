@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.engines import assert_alive, tiny
 
 from jackfield.managers.errors import RequestError
+from tests.e2e.engines import assert_alive, tiny
 
 PROMPT = [3, 14, 15, 92, 65]
 

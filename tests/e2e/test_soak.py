@@ -8,9 +8,9 @@ import random
 from typing import Any
 
 import pytest
-from tests.e2e.engines import assert_alive, without_tokenizer
 
 from jackfield.managers.errors import RequestError
+from tests.e2e.engines import assert_alive, without_tokenizer
 
 pytestmark = pytest.mark.soak
 

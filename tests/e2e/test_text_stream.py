@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+
 from tests.e2e.engines import assert_alive, simulated
 
 pytestmark = pytest.mark.model

@@ -18,7 +18,15 @@ class ReqState:
     """
 
     def __init__(
-        self, *, rid: str, label: str, index: int, prompt_tokens: int, sampling: SamplingParams, stream: bool, now: float
+        self,
+        *,
+        rid: str,
+        label: str,
+        index: int,
+        prompt_tokens: int,
+        sampling: SamplingParams,
+        stream: bool,
+        now: float,
     ) -> None:
         self.rid = rid
         self.label = label

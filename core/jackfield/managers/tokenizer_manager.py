@@ -205,7 +205,9 @@ class TokenizerManager:
                 raise RequestError("prompt is an empty list", param="prompt")
             for text in texts:
                 if not isinstance(text, str):
-                    raise RequestError(f"prompt must be text or a list of texts, not {type(text).__name__}", param="prompt")
+                    raise RequestError(
+                        f"prompt must be text or a list of texts, not {type(text).__name__}", param="prompt"
+                    )
             if self.tokenizer is None:
                 raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="prompt")
             return texts, None
@@ -276,7 +278,9 @@ class TokenizerManager:
         top = self.limits.vocab_size
         for token in ids:
             if type(token) is not int or not 0 <= token < top:
-                raise RequestError(f"input_ids holds {token!r}; ids are integers from 0 to {top - 1}", param="input_ids")
+                raise RequestError(
+                    f"input_ids holds {token!r}; ids are integers from 0 to {top - 1}", param="input_ids"
+                )
         return list(ids)
 
     # observers

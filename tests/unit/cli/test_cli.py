@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
@@ -19,6 +18,7 @@ from jackfield.entrypoints import cli
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs import ModelSourceError
 from jackfield.stack.own import OWN_DISTRIBUTIONS
+from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.stack.distributions import Site, plugin_row
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.stack.digest import content_digest, package_digest, stack_hash
 from jackfield.stack.manifest import ManifestRow
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+from tests.unit.stack.distributions import Site, plugin_row
 
 
 def tree(folder: Path, files: dict[str, bytes]) -> Path:

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.discovery import discover
+from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 
 
 def seen(site: Site) -> Catalogue:

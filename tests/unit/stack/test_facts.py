@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.stack.catalogues import CPU
-from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
@@ -13,6 +11,8 @@ from jackfield.stack.discovery import discover
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.facts import gather_model_facts
 from jackfield.stack.resolved import ModelFacts
+from tests.unit.stack.catalogues import CPU
+from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 
 LOADER = """
 import json

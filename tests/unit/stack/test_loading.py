@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import LIFECYCLE_HOOKS, SPECS, AttentionContext
@@ -16,6 +15,7 @@ from jackfield.stack.hooks import hook_table
 from jackfield.stack.loading import LoadedStack, load_stack
 from jackfield.stack.manifest import ManifestRow
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 FIELDS: Mapping[str, Any] = MappingProxyType({"max_running": 4, "page_size": 1, "total_slots": 64})
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.stack.distributions import plugin_row
 
 from jackfield.hookspecs import KINDS
 from jackfield.stack.manifest import parse_row, read_manifest
+from tests.unit.stack.distributions import plugin_row
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.stack.distributions import Site
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.stack.manifest import ManifestRow
 from jackfield.stack.options import validated_options
 from jackfield.stack.resolved import SelectedPlugin
+from tests.unit.stack.distributions import Site
 
 MODEL = """
 from enum import Enum

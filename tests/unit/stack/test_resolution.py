@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.stack.catalogues import CPU, catalogue, facts, resolved, row
 
 from jackfield.config.device import DeviceDescription
 from jackfield.config.errors import ConfigurationError
@@ -16,6 +15,7 @@ from jackfield.hookspecs import KINDS, KVLayout, KVTensorSpec, Need
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.resolution import resolve
 from jackfield.stack.resolved import Resolution
+from tests.unit.stack.catalogues import CPU, catalogue, facts, resolved, row
 
 
 def names(resolution: Resolution) -> dict[str, str]:

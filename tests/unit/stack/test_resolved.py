@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import msgspec
-from tests.unit.stack.catalogues import catalogue, resolved, row
 
 from jackfield.config.names import PluginUse
 from jackfield.stack.report import stack_report, topology_report
 from jackfield.stack.resolved import ResolvedStack
+from tests.unit.stack.catalogues import catalogue, resolved, row
 
 
 def test_a_stack_crosses_to_a_child_process_as_data() -> None:
