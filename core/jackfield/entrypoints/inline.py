@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
-from typing import Any
+import threading
+from dataclasses import dataclass, field
 
-from jackfield import __version__
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import EventLoop, ModelWorker, ProcessInfo, StepOutcome, Wake
 from jackfield.managers.detokenizer_manager import DetokenizerManager
@@ -48,6 +47,7 @@ class InlineRuntime:
     observers: ObserverHub
     ledger: FaultLedger
     closed: bool = False
+    _news: threading.Event = field(default_factory=threading.Event)
 
     def turn(self) -> bool:
         """Let every part do what it can once. False if nobody had anything to do."""
@@ -70,50 +70,17 @@ class InlineRuntime:
         while self.tokenizer_manager.rid_to_state:
             self.turn_for_open_requests()
 
-    def server_info(self) -> dict[str, Any]:
-        """The shape of `/server_info`."""
-        stack = self.resolution.stack
-        state = self.scheduler.state()
-        return {
-            "version": __version__,
-            "args": self.args.model_dump(mode="json"),
-            "stack": {
-                "hash": self.stack_hash,
-                "epoch": 0,
-                "plugins": [
-                    {
-                        "kind": plugin.kind,
-                        "name": plugin.name,
-                        "instance": plugin.instance,
-                        "distribution": plugin.distribution,
-                        "version": plugin.version,
-                        "options": dict(plugin.options),
-                        "reason": plugin.reason,
-                    }
-                    for plugin in stack.plugins
-                ],
-                "rejected": [
-                    {"kind": rejected.kind, "name": rejected.name, "reason": rejected.reason}
-                    for rejected in stack.rejected
-                ],
-            },
-            "scheduler": {
-                "running": state.running,
-                "waiting": state.waiting,
-                "steps": state.steps,
-                "last_step_age_s": state.last_step_age_s,
-            },
-            "kv": {
-                "total": state.total,
-                "free": state.free,
-                "evictable": state.evictable,
-                "protected": state.protected,
-                "pending": state.pending,
-                "held": state.held,
-            },
-            "faults": self.ledger.snapshot(),
-            "processes": [{"role": "inline", "pid": os.getpid()}],
-        }
+    def wait(self) -> None:
+        """For a driver's thread: block until `wake`."""
+        self._news.wait()
+        self._news.clear()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    @property
+    def processes(self) -> list[tuple[str, int]]:
+        return [("inline", os.getpid())]
 
     def close(self) -> None:
         """End every open request, settle the loop, free the worker. A second call does nothing."""

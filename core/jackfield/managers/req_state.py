@@ -44,15 +44,25 @@ class ReqState:
         self.cached_tokens = 0
         self.retractions = 0
         self.output_ids: list[int] = []
-        self._text: list[str] = []
+        self._text = ""
+        self._parts: list[str] = []
+        self._unread: list[str] = []
+        self._ids_read = 0
         self._ids_told = 0
 
     @property
     def text(self) -> str:
-        if len(self._text) > 1:
-            # Joined lazily: a cumulative stream of n chunks would otherwise copy n strings at every token.
-            self._text = ["".join(self._text)]
-        return self._text[0] if self._text else ""
+        """All of it so far. Joined lazily: a stream that reads deltas only never pays for it."""
+        if self._parts:
+            self._text += "".join(self._parts)
+            self._parts.clear()
+        return self._text
+
+    def delta(self) -> tuple[str, list[int]]:
+        """Text and ids that came since the last `delta`."""
+        text, self._unread = "".join(self._unread), []
+        ids, self._ids_read = self.output_ids[self._ids_read :], len(self.output_ids)
+        return text, ids
 
     @property
     def has_news(self) -> bool:
@@ -63,7 +73,8 @@ class ReqState:
         """Apply the detokenizer's entry."""
         if self.finish is None:
             if output.text:
-                self._text.append(output.text)
+                self._parts.append(output.text)
+                self._unread.append(output.text)
             self.output_ids.extend(output.ids)
             if output.finish is not None:
                 self.finish = output.finish
@@ -78,6 +89,10 @@ class ReqState:
     def answer(self) -> dict[str, Any]:
         """The answer so far, in the shape of SGLang's `/generate`: text and ids are cumulative."""
         self._ids_told = len(self.output_ids)
+        return {"text": self.text, "output_ids": list(self.output_ids), "meta_info": self.meta_info()}
+
+    def meta_info(self) -> dict[str, Any]:
+        """Counts, finish reason and, at the end, times."""
         meta: dict[str, Any] = {
             "id": self.label,
             "finish_reason": finish_reason_json(self.finish),
@@ -89,7 +104,7 @@ class ReqState:
             meta["e2e_latency"] = self.finished_at - self.received_at
             seconds = self.times.seconds()
             meta["stage_times"] = {stage.value: seconds.get(stage.value, 0.0) for stage in RequestStage}
-        return {"text": self.text, "output_ids": list(self.output_ids), "meta_info": meta}
+        return meta
 
 
 def finish_reason_json(finish: FinishReason | None) -> dict[str, Any] | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jackfield.hookspecs.observer import RequestFinished, RequestReceived
@@ -54,6 +54,13 @@ class GenerateRequest:
     stream: bool = False
     rid: str | Sequence[str] | None = None
 
+    @property
+    def is_batch(self) -> bool:
+        """True for a list of prompts, even of one: then the answer is a list."""
+        if self.prompt is not None:
+            return not isinstance(self.prompt, str)
+        return bool(self.input_ids) and isinstance(self.input_ids, Sequence) and isinstance(self.input_ids[0], Sequence)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaLimits:
@@ -66,15 +73,18 @@ class ReplicaLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Checked:
-    ids: list[int]
+class CheckedRequest:
+    """A request that may be sent, and the state that will fill up."""
+
     request: TokenizedGenerateRequest
     state: ReqState
-    text: str | None = field(default=None)
 
 
 class TokenizerManager:
-    """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones."""
+    """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones.
+
+    on_news    called by `step` with the states that changed, once a message
+    """
 
     def __init__(
         self,
@@ -86,7 +96,9 @@ class TokenizerManager:
         inbox: Receiver,
         clock: Clock,
         observers: ObserverHub | None = None,
+        on_news: Callable[[Sequence[ReqState]], None] | None = None,
     ) -> None:
+        self.on_news = on_news
         self.tokenizer = tokenizer
         self.limits = limits
         self.rid_to_state: dict[str, ReqState] = {}
@@ -107,13 +119,15 @@ class TokenizerManager:
 
         Raises RequestError naming the field.
         """
+        return self.dispatch(self.prepare(request))
+
+    def prepare(self, request: GenerateRequest) -> list[CheckedRequest]:
+        """Validate and tokenize. Touches no shared state, so any thread may do it beside `step`."""
         texts, id_lists = self._prompts(request)
         count = len(id_lists if id_lists is not None else texts or ())
         sampling = _spread(request.sampling_params, count, "sampling_params", Mapping) or [{}] * count
         labels = _spread(request.rid, count, "rid", str)
-        if labels is not None and (len(set(labels)) < count or not self._labels.isdisjoint(labels)):
-            raise RequestError("rid is used twice, or by a request that is still running", param="rid")
-        checked = [
+        return [
             self._check(
                 index=i,
                 text=texts[i] if texts is not None else None,
@@ -124,6 +138,12 @@ class TokenizerManager:
             )
             for i in range(count)
         ]
+
+    def dispatch(self, checked: Sequence[CheckedRequest]) -> list[ReqState]:
+        """Hand prepared requests to the scheduler."""
+        labels = [one.state.label for one in checked]
+        if len(set(labels)) < len(labels) or not self._labels.isdisjoint(labels):
+            raise RequestError("rid is used twice, or by a request that is still running", param="rid")
         for one in checked:
             self.rid_to_state[one.state.rid] = one.state
             self._labels.add(one.state.label)
@@ -152,6 +172,9 @@ class TokenizerManager:
         self._to_scheduler.send(StateRequest(control_id=control_id))
         return control_id
 
+    def has_reply(self, control_id: int) -> bool:
+        return self._replies.get(control_id) is not None
+
     def reply(self, control_id: int) -> ControlReply | None:
         """The answer to a control request, once; None while it is not there."""
         if self._replies[control_id] is None:
@@ -170,6 +193,7 @@ class TokenizerManager:
 
     def _on_text(self, message: BatchTextOutput) -> None:
         finished = []
+        changed = []
         now = self._clock.now()
         for output in message.outputs:
             state = self.rid_to_state.get(output.rid)
@@ -178,6 +202,7 @@ class TokenizerManager:
                 continue
             was_open = state.finish is None
             state.take(output, now)
+            changed.append(state)
             if output.stop_scheduler:
                 self._to_scheduler.send(StopRequest(rid=state.rid))
             if was_open and state.finish is not None:
@@ -187,6 +212,8 @@ class TokenizerManager:
                 del self.rid_to_state[state.rid]
                 finished.append(state)
         self._tell_finished(finished)
+        if self.on_news is not None and changed:
+            self.on_news(changed)
 
     def _on_reply(self, message: ControlReply) -> None:
         if message.control_id not in self._replies:
@@ -231,7 +258,7 @@ class TokenizerManager:
         sampling: Mapping[str, Any],
         label: str | None,
         stream: bool,
-    ) -> _Checked:
+    ) -> CheckedRequest:
         began = self._clock.now()
         param = "prompt" if ids is None else "input_ids"
         if ids is None:
@@ -272,7 +299,7 @@ class TokenizerManager:
                 granted,
             )
         message = TokenizedGenerateRequest(rid=rid, input_ids=tokens, sampling=params, stream=stream)
-        return _Checked(ids=tokens, request=message, state=state, text=text)
+        return CheckedRequest(request=message, state=state)
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
         top = self.limits.vocab_size
@@ -285,7 +312,7 @@ class TokenizerManager:
 
     # observers
 
-    def _tell_received(self, checked: Sequence[_Checked]) -> None:
+    def _tell_received(self, checked: Sequence[CheckedRequest]) -> None:
         if self._observers is None or not self._observers.listens("jackfield_requests_received"):
             return
         self._observers.notify(

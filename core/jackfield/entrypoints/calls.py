@@ -1,0 +1,89 @@
+"""One call of the API while it is under way, and whoever moves the replica that answers it.
+
+Two movers exist: `Crank` (the caller who waits turns the runtime) and `Driver` (a thread of its own does). The engine and
+the HTTP routes know only what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from jackfield.ipc.messages import ControlReply
+from jackfield.managers.errors import RequestError
+from jackfield.managers.req_state import ReqState
+from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+
+Answer = dict[str, Any]
+
+
+class ReplicaFailed(RuntimeError):
+    """The replica ended while somebody waited for it; the text says why."""
+
+
+class Call(Protocol):
+    """states    one a prompt, in order. Read what changes in them through `news` or `read`: another thread writes it."""
+
+    states: list[ReqState]
+
+    @property
+    def closed(self) -> bool:
+        """True when the scheduler holds nothing of any of them; then nothing changes any more."""
+        ...
+
+    def wait(self) -> None:
+        """Block until there may be news. Raises ReplicaFailed."""
+        ...
+
+    async def wait_async(self) -> None:
+        """As `wait`, without blocking the event loop. One coroutine at a time."""
+        ...
+
+    def read(self, reader: Callable[[Sequence[ReqState]], Any]) -> Any:
+        """Call `reader` with the states while nobody writes them."""
+        ...
+
+    def end(self) -> None:
+        """End what is still open, and wait until the scheduler has let go of it. Safe to call at any time, twice too."""
+        ...
+
+    def orphan(self) -> None:
+        """As `end`, without waiting and from anywhere, a garbage collector's finalizer included."""
+        ...
+
+
+class Mover(Protocol):
+    def submit(self, request: GenerateRequest) -> Call:
+        """Check, tokenize and hand over. Raises RequestError, ReplicaFailed."""
+        ...
+
+    def control(self, send: Callable[[TokenizerManager], int], timeout: float | None = None) -> ControlReply:
+        """Send a control request and wait for its answer. Raises TimeoutError, ReplicaFailed."""
+        ...
+
+    def stop(self) -> None:
+        """End the replica. A second call does nothing."""
+        ...
+
+
+def final_answer(state: ReqState) -> Answer:
+    """The answer so far. Raises RequestError for a request that ended in an error."""
+    finish = state.finish
+    if finish is not None and finish.type == "abort" and finish.status_code is not None:
+        raise RequestError(finish.message or "the request failed", status_code=finish.status_code, code=finish.err_type)
+    return state.answer()
+
+
+def news(states: Sequence[ReqState], batched: bool) -> list[Answer]:
+    """One answer for each request of which something new is known. Raises RequestError as `final_answer`."""
+    answers = []
+    for state in states:
+        # The end is told with the scheduler's last word, so that the last answer has all of its numbers.
+        if not state.has_news or (state.finish is not None and not state.closed):
+            continue
+        state.told = state.finish is not None
+        answer = final_answer(state)
+        if batched:
+            answer["index"] = state.index
+        answers.append(answer)
+    return answers

@@ -1,0 +1,236 @@
+"""The mover with a thread of its own: it moves a replica and wakes those who wait for its answers, threads and coroutines.
+
+Every touch of the tokenizer manager happens under one lock; tokenizing happens outside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from jackfield.entrypoints.calls import ReplicaFailed
+from jackfield.ipc.messages import ControlReply
+from jackfield.managers.req_state import ReqState
+from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+
+log = logging.getLogger(__name__)
+
+
+class DrivenRuntime(Protocol):
+    """What a driver moves: a replica of either topology, seen from the main process."""
+
+    @property
+    def tokenizer_manager(self) -> TokenizerManager: ...
+
+    def turn(self) -> bool:
+        """Do what can be done at once. False if there was nothing. Raises when the replica cannot go on."""
+        ...
+
+    def wait(self) -> None:
+        """Block until there may be something to do. Called without the lock, on the driver's thread only."""
+        ...
+
+    def wake(self) -> None:
+        """Make `wait` return. Any thread."""
+        ...
+
+    def close(self) -> None:
+        """End open requests and free everything. Called after the driver's thread has ended."""
+        ...
+
+
+class Driver:
+    """`calls.Mover` over any runtime.
+
+    failure      what ended the replica; every waiter is woken and told
+    on_failure   called once with it, on the driver's thread
+    """
+
+    def __init__(self, runtime: DrivenRuntime, *, on_failure: Callable[[BaseException], None] | None = None) -> None:
+        # Reentrant: a finalizer that wakes a call may run on a thread that is inside.
+        self.lock = threading.RLock()
+        self.failure: BaseException | None = None
+        self._runtime = runtime
+        self._on_failure = on_failure
+        self._calls: dict[str, DriverCall] = {}
+        self._controls: dict[int, threading.Event] = {}
+        self._orphans: deque[list[ReqState]] = deque()
+        self._stopping = False
+        self._manager = runtime.tokenizer_manager
+        self._manager.on_news = self._on_news
+        self._thread = threading.Thread(target=self._run, name="jackfield-driver", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: GenerateRequest) -> DriverCall:
+        prepared = self._manager.prepare(request)
+        with self.lock:
+            self.check()
+            call = DriverCall(self, self._manager.dispatch(prepared))
+            for state in call.states:
+                self._calls[state.rid] = call
+        self._runtime.wake()
+        return call
+
+    def control(self, send: Callable[[TokenizerManager], int], timeout: float | None = None) -> ControlReply:
+        answered = threading.Event()
+        with self.lock:
+            self.check()
+            control_id = send(self._manager)
+            self._controls[control_id] = answered
+        self._runtime.wake()
+        try:
+            if not answered.wait(timeout):
+                raise TimeoutError(f"the scheduler did not answer within {timeout} s")
+            with self.lock:
+                reply = self._manager.reply(control_id)
+                if reply is None:
+                    self.check()
+                    raise RuntimeError("a control request was woken without an answer")
+                return reply
+        finally:
+            with self.lock:
+                del self._controls[control_id]
+
+    def abort(self, states: Sequence[ReqState]) -> None:
+        """Ask for their end; does not wait for it."""
+        with self.lock:
+            if self.failure is None and not self._stopping:
+                for state in states:
+                    self._manager.abort(state)
+        self._runtime.wake()
+
+    def orphan(self, states: list[ReqState]) -> None:
+        self._orphans.append(states)
+        self._runtime.wake()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def check(self) -> None:
+        """Raises ReplicaFailed if the replica cannot go on."""
+        if self.failure is not None:
+            raise ReplicaFailed(f"the replica has ended: {self.failure}") from self.failure
+        if self._stopping:
+            raise RuntimeError("the engine was shut down")
+
+    def stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._runtime.wake()
+        self._thread.join()
+        try:
+            self._runtime.close()
+        finally:
+            self._tell_all()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                with self.lock:
+                    self._abort_orphans()
+                    moved = self._runtime.turn()
+                    self._wake_controls()
+                if not moved and not self._stopping:
+                    self._runtime.wait()
+        except BaseException as error:  # whatever it was, those who wait must hear of it
+            self.failure = error
+            self._tell_all()
+            if self._on_failure is not None:
+                self._on_failure(error)
+            else:
+                log.error("the replica has ended", exc_info=error)
+
+    def _tell_all(self) -> None:
+        with self.lock:
+            for call in set(self._calls.values()):
+                call.wake()
+            for answered in self._controls.values():
+                answered.set()
+
+    def _abort_orphans(self) -> None:
+        while self._orphans:
+            for state in self._orphans.popleft():
+                self._manager.abort(state)
+
+    def _on_news(self, states: Sequence[ReqState]) -> None:
+        for call in {call for state in states if (call := self._calls.get(state.rid)) is not None}:
+            call.wake()
+        for state in states:
+            if state.closed:
+                self._calls.pop(state.rid, None)
+
+    def _wake_controls(self) -> None:
+        for control_id, answered in self._controls.items():
+            if self._manager.has_reply(control_id):
+                answered.set()
+
+
+class DriverCall:
+    """`calls.Call` of a driver."""
+
+    def __init__(self, driver: Driver, states: list[ReqState]) -> None:
+        self.states = states
+        self._driver = driver
+        self._changed = threading.Event()
+        self._waker: Callable[[], None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        return all(state.closed for state in self.states)
+
+    def wake(self) -> None:
+        """There may be news. Called under the driver's lock."""
+        self._changed.set()
+        if self._waker is not None:
+            self._waker()
+
+    def wait(self) -> None:
+        self._changed.wait()
+        # Cleared before the states are read, so news that come later set it again.
+        self._changed.clear()
+        if not self.closed:
+            self._driver.check()
+
+    async def wait_async(self) -> None:
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def waker() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+        with self._driver.lock:
+            if self._changed.is_set():
+                event.set()
+            self._waker = waker
+        try:
+            await event.wait()
+        finally:
+            with self._driver.lock:
+                self._waker = None
+        self._changed.clear()
+        if not self.closed:
+            self._driver.check()
+
+    def read(self, reader: Callable[[Sequence[ReqState]], Any]) -> Any:
+        with self._driver.lock:
+            return reader(self.states)
+
+    def end(self) -> None:
+        self._driver.abort(self.states)
+        try:
+            while not self.closed:
+                self.wait()
+        except RuntimeError:
+            # With the replica gone there is nothing left to end.
+            if self._driver.failure is None and not self._driver.stopping:
+                raise
+
+    def orphan(self) -> None:
+        self._driver.orphan(self.states)

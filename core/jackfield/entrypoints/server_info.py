@@ -1,0 +1,42 @@
+"""The body of `/server_info`: arguments, stack, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from jackfield import __version__
+from jackfield.config.server_args import ServerArgs
+from jackfield.stack.faults import FaultLedger
+from jackfield.stack.report import stack_report
+from jackfield.stack.resolved import Resolution
+
+SECRETS = ("api_key", "admin_api_key")
+"""Fields of ServerArgs that are never shown."""
+
+
+class Replica(Protocol):
+    """What is told of a running replica of any topology. processes: (role, pid)."""
+
+    args: ServerArgs
+    resolution: Resolution
+    stack_hash: str
+    ledger: FaultLedger
+
+    @property
+    def processes(self) -> Sequence[tuple[str, int]]: ...
+
+
+def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
+    """state: the data of the scheduler's answer to a StateRequest."""
+    args = replica.args.model_dump(mode="json")
+    args.update({name: "***" for name in SECRETS if args.get(name) is not None})
+    return {
+        "version": __version__,
+        "args": args,
+        "stack": stack_report(replica.resolution.stack, stack_hash=replica.stack_hash),
+        "scheduler": {name: state[name] for name in ("running", "waiting", "steps", "last_step_age_s")},
+        "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
+        "faults": replica.ledger.snapshot(),
+        "processes": [{"role": role, "pid": pid} for role, pid in replica.processes],
+    }
