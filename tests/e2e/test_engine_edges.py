@@ -8,6 +8,7 @@ import itertools
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jackfield.managers.errors import RequestError
@@ -103,6 +104,22 @@ def test_b22_an_empty_text_is_refused_where_the_tokenizer_adds_no_bos(text_engin
 def text_engine() -> Any:
     with simulated() as engine:
         yield engine
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("stream", None), ("stream", "no"), ("stream", 1), ("input_ids", np.array([3, 4])), ("input_ids", b"ab")]
+    + [("prompt", wrong) for wrong in (5, b"ab", {"a": 1}, {"a"}, iter("a"))],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_name_and_leaves_nothing_open(
+    engine: Any, field: str, value: Any
+) -> None:
+    given: dict[str, Any] = {} if field == "prompt" else {"input_ids": [3]}
+    with pytest.raises(RequestError) as refused:
+        engine.generate(**{**given, field: value})
+    assert (refused.value.status_code, refused.value.param) == (400, field)
+    assert not engine._runtime.tokenizer_manager.rid_to_state
+    assert_alive(engine)
 
 
 @pytest.mark.parametrize("bad", [-1, 49152, 10**18, True, 1.5, "7", None])

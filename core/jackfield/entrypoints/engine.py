@@ -163,6 +163,8 @@ class Engine:
 
     def get_server_info(self) -> dict[str, Any]:
         """Arguments, the stack with its hash and reasons, and the scheduler's and the KV pool's numbers."""
+        if self._runtime.failure is not None:  # nobody answers any more, and what is left can be read
+            return server_info(self._runtime, self._runtime.scheduler.state().as_data())
         return server_info(self._runtime, self._mover.control(TokenizerManager.request_state).data)
 
     def shutdown(self) -> None:

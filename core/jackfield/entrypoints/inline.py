@@ -8,10 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from dataclasses import dataclass, field
 
 from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.calls import ReplicaFailed
+from jackfield.entrypoints.interrupts import InterruptsHeld
+from jackfield.entrypoints.server_info import error_text
 from jackfield.hookspecs import EventLoop, ModelWorker, ProcessInfo, StepOutcome, Wake
+from jackfield.ipc.channels import Sender
+from jackfield.ipc.messages import BatchTextOutput, FinishReason, TextOutput
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.template_manager import TemplateManager
@@ -23,8 +29,25 @@ from jackfield.stack.resolution import Resolution
 log = logging.getLogger(__name__)
 
 
+STALL_SECONDS, STALL_TURNS = 10.0, 1000
+"""How long there may be work, and turns that neither commit a step nor move a message. One process waits for nobody outside
+it, so that only a part that does not do its work looks like this; a slow step is one turn."""
+
+STOPPED = "The model runtime has stopped."
+"""What the clients of open requests are told; the error itself goes to whoever turned the crank, and to server_info."""
+
+
 class RuntimeStalled(RuntimeError):
     """Requests are open, and no part has anything to do: a defect, told instead of hanging."""
+
+
+@dataclass
+class _Stillness:
+    """Since when no step was committed and no message moved, and for how many turns."""
+
+    since: float
+    steps: int
+    turns: int = 0
 
 
 @dataclass(kw_only=True)
@@ -32,6 +55,9 @@ class InlineRuntime:
     """All parts of one replica. Not thread-safe: `Engine` holds a lock round every call.
 
     resolution   what was chosen, and why; stack_hash: SHA-256 over the chosen stack, hex
+    to_main      the channel that the tokenizer manager reads
+    failure      what ended the replica: an error out of any part. Half a step may have been done then, so nothing runs any
+                 more: open requests have ended with an error, and every further turn raises ReplicaFailed
     """
 
     args: ServerArgs
@@ -46,16 +72,63 @@ class InlineRuntime:
     worker: ModelWorker
     observers: ObserverHub
     ledger: FaultLedger
+    to_main: Sender
     closed: bool = False
+    failure: BaseException | None = None
     _news: threading.Event = field(default_factory=threading.Event)
+    _still: _Stillness | None = None
 
     def turn(self) -> bool:
-        """Let every part do what it can once. False if nobody had anything to do."""
+        """Let every part do what it can once. False if nobody had anything to do.
+
+        Signals wait for its end. Whatever it raises has ended the replica.
+        """
+        if self.failure is not None:
+            self._end_open_requests()
+            raise ReplicaFailed(f"the replica has ended: {error_text(self.failure)}") from self.failure
+        with InterruptsHeld():
+            try:
+                return self._turn()
+            except BaseException as error:
+                self.failure = error
+                self._end_open_requests()
+                raise
+
+    def _turn(self) -> bool:
         ran = self.loop.step() is StepOutcome.RAN
-        moved = self.detokenizer.step() + self.tokenizer_manager.step()
-        if ran or moved:
+        if self.detokenizer.step() + self.tokenizer_manager.step():
+            self._still = None
             return True
-        return self.scheduler.wait() is not Wake.NOTHING
+        if not ran and self.scheduler.wait() is Wake.NOTHING:
+            self._still = None
+            return False
+        self._check_progress()
+        return True
+
+    def _check_progress(self) -> None:
+        """A loop may say for ever that it ran, or that there is nothing to do; the steps that were committed do not lie."""
+        now, steps, still = time.monotonic(), self.scheduler.committed_steps, self._still
+        if still is None or still.steps != steps:
+            self._still = _Stillness(since=now, steps=steps)
+            return
+        still.turns += 1
+        if still.turns > STALL_TURNS and now - still.since > STALL_SECONDS:
+            raise RuntimeStalled(
+                f"{len(self.tokenizer_manager.rid_to_state)} requests are open, and for {STALL_SECONDS:g} s no step was "
+                f"committed (event loop, schedule policy and cache decide that); scheduler: {self.scheduler.state()}"
+            )
+
+    def _end_open_requests(self) -> None:
+        """Tell every open request its end, as the scheduler would have."""
+        finish = FinishReason(type="abort", message=STOPPED, status_code=500, err_type="InternalServerError")
+        ends = [TextOutput(rid=rid, finish=finish, closed=True) for rid in self.tokenizer_manager.rid_to_state]
+        if not ends:
+            return
+        self.to_main.send(BatchTextOutput(outputs=ends))
+        try:
+            self.tokenizer_manager.step()
+        except Exception:
+            log.exception("the requests that were open could not all be told that the replica has ended")
 
     def turn_for_open_requests(self) -> None:
         """As `turn`, for a caller who waits for something: raises RuntimeStalled if nothing more will come."""
@@ -88,13 +161,16 @@ class InlineRuntime:
             return
         self.closed = True
         try:
-            for state in list(self.tokenizer_manager.rid_to_state.values()):
-                self.tokenizer_manager.abort(state)
-            self.drain()
-            self.loop.settle()
+            if self.failure is None:
+                for state in list(self.tokenizer_manager.rid_to_state.values()):
+                    self.tokenizer_manager.abort(state)
+                self.drain()
+                self.loop.settle()
         finally:
-            self.observers.notify("jackfield_process_stopping", process=process_info(self.stack_hash))
-            self.worker.close()
+            try:
+                self.observers.notify("jackfield_process_stopping", process=process_info(self.stack_hash))
+            finally:
+                self.worker.close()
 
 
 def process_info(stack_hash: str) -> ProcessInfo:

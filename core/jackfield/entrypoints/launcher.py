@@ -235,6 +235,7 @@ def _wire(launch: _Launch, worker: ModelWorker, sampling_defaults: Mapping[str, 
         worker=worker,
         observers=observers,
         ledger=ledger,
+        to_main=to_main,
     )
     observers.started(process_info(runtime.stack_hash))
     return runtime

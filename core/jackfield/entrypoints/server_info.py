@@ -24,7 +24,15 @@ class Replica(Protocol):
     ledger: FaultLedger
 
     @property
+    def failure(self) -> BaseException | None: ...
+
+    @property
     def processes(self) -> Sequence[tuple[str, int]]: ...
+
+
+def error_text(error: BaseException) -> str:
+    """Type and message in one line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,5 +46,6 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
         "scheduler": {name: state[name] for name in ("running", "waiting", "steps", "last_step_age_s")},
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
         "faults": replica.ledger.snapshot(),
+        "failure": None if replica.failure is None else error_text(replica.failure),
         "processes": [{"role": role, "pid": pid} for role, pid in replica.processes],
     }

@@ -59,7 +59,8 @@ class GenerateRequest:
         """True for a list of prompts, even of one: then the answer is a list."""
         if self.prompt is not None:
             return not isinstance(self.prompt, str)
-        return bool(self.input_ids) and isinstance(self.input_ids, Sequence) and isinstance(self.input_ids[0], Sequence)
+        given = self.input_ids
+        return isinstance(given, Sequence) and bool(given) and isinstance(given[0], Sequence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,9 @@ class TokenizerManager:
 
     def prepare(self, request: GenerateRequest) -> list[CheckedRequest]:
         """Validate and tokenize. Touches no shared state, so any thread may do it beside `step`."""
+        if not isinstance(request.stream, bool):
+            # Unchecked it would only fail where the scheduler decodes the message, which ends the replica.
+            raise RequestError(f"stream must be true or false, not {request.stream!r}", param="stream")
         texts, id_lists = self._prompts(request)
         count = len(id_lists if id_lists is not None else texts or ())
         sampling = _spread(request.sampling_params, count, "sampling_params", Mapping) or [{}] * count
@@ -227,6 +231,11 @@ class TokenizerManager:
         if (request.prompt is None) == (request.input_ids is None):
             raise RequestError("give exactly one of prompt and input_ids", param="prompt")
         if request.prompt is not None:
+            # Neither a mapping nor a set, whose order is not what anybody meant, nor bytes, which are no text.
+            if not isinstance(request.prompt, Sequence) or isinstance(request.prompt, bytes | bytearray | memoryview):
+                raise RequestError(
+                    f"prompt must be text or a list of texts, not {type(request.prompt).__name__}", param="prompt"
+                )
             texts = [request.prompt] if isinstance(request.prompt, str) else list(request.prompt)
             if not texts:
                 raise RequestError("prompt is an empty list", param="prompt")

@@ -254,6 +254,10 @@ class Scheduler:
 
     # ---- numbers
 
+    @property
+    def committed_steps(self) -> int:
+        return self._committed
+
     def state(self) -> SchedulerState:
         accounts = self._memory.accounts(int(self._running["held_tokens"].sum()))
         return SchedulerState(
