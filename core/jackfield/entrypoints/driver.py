@@ -1,6 +1,8 @@
 """The mover with a thread of its own: it moves a replica and wakes those who wait for its answers, threads and coroutines.
 
-Every touch of the tokenizer manager happens under one lock; tokenizing happens outside it.
+Every touch of the tokenizer manager happens under its lock. Tokenizing happens outside it, and so does the runtime's turn
+but for the messages that the manager handles in it: on the inline topology a turn is a whole step of the model, and neither
+a new request nor an event loop may wait for that.
 """
 
 from __future__ import annotations
@@ -51,8 +53,7 @@ class Driver:
     """
 
     def __init__(self, runtime: DrivenRuntime, *, on_failure: Callable[[BaseException], None] | None = None) -> None:
-        # Reentrant: a finalizer that wakes a call may run on a thread that is inside.
-        self.lock = threading.RLock()
+        self.lock = runtime.tokenizer_manager.lock
         self.failure: BaseException | None = None
         self._runtime = runtime
         self._on_failure = on_failure
@@ -134,7 +135,8 @@ class Driver:
             while not self._stopping:
                 with self.lock:
                     self._abort_orphans()
-                    moved = self._runtime.turn()
+                moved = self._runtime.turn()
+                with self.lock:
                     self._wake_controls()
                 if not moved and not self._stopping:
                     self._runtime.wait()

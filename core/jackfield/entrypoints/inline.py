@@ -121,7 +121,7 @@ class InlineRuntime:
     def _end_open_requests(self) -> None:
         """Tell every open request its end, as the scheduler would have."""
         finish = FinishReason(type="abort", message=STOPPED, status_code=500, err_type="InternalServerError")
-        ends = [TextOutput(rid=rid, finish=finish, closed=True) for rid in self.tokenizer_manager.rid_to_state]
+        ends = [TextOutput(rid=rid, finish=finish, closed=True) for rid in list(self.tokenizer_manager.rid_to_state)]
         if not ends:
             return
         self.to_main.send(BatchTextOutput(outputs=ends))

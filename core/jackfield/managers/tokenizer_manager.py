@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,9 @@ class TokenizerManager:
     """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones.
 
     on_news    called by `step` with the states that changed, once a message
+    lock       `step` holds it for each message; whoever uses the manager from another thread than that of `step` holds it
+               round `dispatch`, `abort`, control requests and reading states. Reentrant: a finalizer that ends a request
+               may run on a thread that is inside
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class TokenizerManager:
         on_news: Callable[[Sequence[ReqState]], None] | None = None,
     ) -> None:
         self.on_news = on_news
+        self.lock = threading.RLock()
         self.tokenizer = tokenizer
         self.limits = limits
         self.rid_to_state: dict[str, ReqState] = {}
@@ -161,6 +166,10 @@ class TokenizerManager:
             state.abort_sent = True
             self._to_scheduler.send(AbortRequest(rid=state.rid))
 
+    def labelled(self, label: str) -> list[ReqState]:
+        """The live requests that a client knows under this id: one or none."""
+        return [state for state in self.rid_to_state.values() if state.label == label and state.finish is None]
+
     # control
 
     def flush_cache(self) -> int:
@@ -191,7 +200,8 @@ class TokenizerManager:
         """Handle what waits. Returns how many messages there were."""
         handled = 0
         while (message := self._inbox.receive()) is not None:
-            self._dispatch(message)
+            with self.lock:
+                self._dispatch(message)
             handled += 1
         return handled
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,9 @@ class ObserverHub:
     ) -> None:
         self._ledger = ledger
         self._timer = timer
+        # Inline, requests are told of on the thread that submits them, and steps on the one that runs them; an observer
+        # is never called twice at once.
+        self._lock = threading.RLock()
         self._all: dict[str, list[_Listener]] = {
             name: [_Listener(plugin, plugin.hooks[name]) for plugin in loaded.of("observer") if name in plugin.hooks]
             for name in LIFECYCLE_HOOKS
@@ -80,16 +84,17 @@ class ObserverHub:
     def _call(self, listener: _Listener, kwargs: dict[str, Any]) -> None:
         if len(listener.parameters) != len(kwargs):
             kwargs = {name: kwargs[name] for name in listener.parameters}
-        began = self._timer()
-        try:
-            listener.function(**kwargs)
-        except Exception as error:
-            self._ledger.record(listener.key, FaultScope.COUNT, error)
-            if self._ledger.quarantined(listener.key):
-                self._refresh()
-        finally:
-            listener.calls += 1
-            listener.seconds += self._timer() - began
+        with self._lock:
+            began = self._timer()
+            try:
+                listener.function(**kwargs)
+            except Exception as error:
+                self._ledger.record(listener.key, FaultScope.COUNT, error)
+                if self._ledger.quarantined(listener.key):
+                    self._refresh()
+            finally:
+                listener.calls += 1
+                listener.seconds += self._timer() - began
 
     def _refresh(self) -> None:
         self._live = {
