@@ -96,7 +96,58 @@ class StateRequest(Message, frozen=True, kw_only=True):
     control_id: int
 
 
+class WarmUpRequest(Message, frozen=True, kw_only=True):
+    """begin: until the end, nothing is told to observers or counted in reports. At the end the cache is flushed, which
+    needs an idle scheduler."""
+
+    control_id: int
+    begin: bool
+
+
 # scheduler -> main
+
+
+class PluginFaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One plugin's account in the fault ledger of the process that sends it; see `stack.faults`."""
+
+    count: int
+    by_scope: dict[str, int] = {}
+    last: str = ""
+    quarantined: bool = False
+
+
+class SchedulerReport(Message, frozen=True, kw_only=True):
+    """The scheduler's numbers: after a step at most once an interval, and once whenever it becomes idle.
+
+    steps                steps committed so far
+    running, waiting     requests
+    kv_total .. kv_held  slots, as in `SlotAccounts`
+    seconds              time since the last report, without the time in which nothing was open
+    prefill_tokens .. evicted_tokens   increases since the last report: prompt tokens computed, prompt tokens taken from
+                         the cache at admission, tokens sampled, tokens evicted from the cache
+    step_seconds, step_cpu_seconds     one entry a step since the last report; empty if nobody collects metrics
+    faults               plugin -> its account, if this process has a ledger of its own
+    hooks                plugin -> hook -> (calls, seconds) so far, likewise
+    """
+
+    steps: int
+    running: int
+    waiting: int
+    kv_total: int
+    kv_free: int
+    kv_evictable: int
+    kv_protected: int
+    kv_pending: int
+    kv_held: int
+    seconds: float = 0.0
+    prefill_tokens: int = 0
+    cached_tokens: int = 0
+    decode_tokens: int = 0
+    evicted_tokens: int = 0
+    step_seconds: list[float] = []
+    step_cpu_seconds: list[float] = []
+    faults: dict[str, PluginFaults] = {}
+    hooks: dict[str, dict[str, tuple[float, float]]] = {}
 
 
 class ControlReply(Message, frozen=True, kw_only=True):
@@ -169,6 +220,6 @@ class BatchTextOutput(Message, frozen=True, kw_only=True):
     outputs: list[TextOutput] = []
 
 
-ToScheduler = TokenizedGenerateRequest | AbortRequest | StopRequest | FlushCacheRequest | StateRequest
+ToScheduler = TokenizedGenerateRequest | AbortRequest | StopRequest | FlushCacheRequest | StateRequest | WarmUpRequest
 ToDetokenizer = BatchTokenOutput
-ToMain = BatchTextOutput | ControlReply
+ToMain = BatchTextOutput | ControlReply | SchedulerReport

@@ -15,6 +15,7 @@ class ReqState:
     index        position in the call's batch
     finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
     told         the complete answer was given to whoever streams it
+    last_token_at   when its newest tokens came, kept by `RequestMetrics`
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class ReqState:
         self.stream = stream
         self.received_at = now
         self.finished_at: float | None = None
+        self.last_token_at: float | None = None
         self.times = StageTimes()
         self.finish: FinishReason | None = None
         self.closed = False
@@ -105,6 +107,13 @@ class ReqState:
             seconds = self.times.seconds()
             meta["stage_times"] = {stage.value: seconds.get(stage.value, 0.0) for stage in RequestStage}
         return meta
+
+
+def finish_type(finish: FinishReason | None) -> str:
+    """ "stop", "length", "abort" or "error": an abort with a status is an error."""
+    if finish is None:
+        return "error"
+    return "error" if finish.type == "abort" and finish.status_code is not None else finish.type
 
 
 def finish_reason_json(finish: FinishReason | None) -> dict[str, Any] | None:

@@ -21,15 +21,17 @@ from jackfield.ipc.messages import (
     AbortRequest,
     BatchTextOutput,
     ControlReply,
-    FinishReason,
     FlushCacheRequest,
+    SchedulerReport,
     StateRequest,
     StopRequest,
     TokenizedGenerateRequest,
+    WarmUpRequest,
 )
 from jackfield.managers.capacity import check_capacity
 from jackfield.managers.errors import RequestError
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.req_state import ReqState, finish_type
+from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.sampling_params import make_sampling_params
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
@@ -86,6 +88,9 @@ class TokenizerManager:
     """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones.
 
     on_news    called by `step` with the states that changed, once a message
+    on_report  called by `step` with the scheduler's reports
+    busy_since   when the first of the requests that are open now was handed over; None while none is. Any thread may read
+               it without the lock
     lock       `step` holds it for each message; whoever uses the manager from another thread than that of `step` holds it
                round `dispatch`, `abort`, control requests and reading states. Reentrant: a finalizer that ends a request
                may run on a thread that is inside
@@ -101,9 +106,13 @@ class TokenizerManager:
         inbox: Receiver,
         clock: Clock,
         observers: ObserverHub | None = None,
+        metrics: RequestMetrics | None = None,
         on_news: Callable[[Sequence[ReqState]], None] | None = None,
+        on_report: Callable[[SchedulerReport], None] | None = None,
     ) -> None:
         self.on_news = on_news
+        self.on_report = on_report
+        self.busy_since: float | None = None
         self.lock = threading.RLock()
         self.tokenizer = tokenizer
         self.limits = limits
@@ -114,9 +123,13 @@ class TokenizerManager:
         self._inbox = inbox
         self._clock = clock
         self._observers = observers
+        self._metrics = metrics
+        self._warming = False
         self._control_ids = itertools.count(1)
         self._replies: dict[int, ControlReply | None] = {}
-        self._dispatch = Dispatcher({BatchTextOutput: self._on_text, ControlReply: self._on_reply})
+        self._dispatch = Dispatcher(
+            {BatchTextOutput: self._on_text, ControlReply: self._on_reply, SchedulerReport: self._on_report}
+        )
 
     # requests
 
@@ -153,11 +166,14 @@ class TokenizerManager:
         labels = [one.state.label for one in checked]
         if len(set(labels)) < len(labels) or not self._labels.isdisjoint(labels):
             raise RequestError("rid is used twice, or by a request that is still running", param="rid")
+        # First, because an observer's error may come through it, and nobody would own what was sent already.
+        self._tell_received(checked)
+        if not self.rid_to_state:
+            self.busy_since = self._clock.now()
         for one in checked:
             self.rid_to_state[one.state.rid] = one.state
             self._labels.add(one.state.label)
             self._to_scheduler.send(one.request)
-        self._tell_received(checked)
         return [one.state for one in checked]
 
     def abort(self, state: ReqState) -> None:
@@ -185,6 +201,22 @@ class TokenizerManager:
         self._to_scheduler.send(StateRequest(control_id=control_id))
         return control_id
 
+    def begin_warm_up(self) -> int:
+        """Until the end, no observer and no metric hears of a request."""
+        self._warming = True
+        return self._warm_up(begin=True)
+
+    def end_warm_up(self) -> int:
+        """The prefix cache is flushed as well; not ok while a request is open."""
+        self._warming = False
+        return self._warm_up(begin=False)
+
+    def _warm_up(self, *, begin: bool) -> int:
+        control_id = next(self._control_ids)
+        self._replies[control_id] = None
+        self._to_scheduler.send(WarmUpRequest(control_id=control_id, begin=begin))
+        return control_id
+
     def has_reply(self, control_id: int) -> bool:
         return self._replies.get(control_id) is not None
 
@@ -208,6 +240,7 @@ class TokenizerManager:
     def _on_text(self, message: BatchTextOutput) -> None:
         finished = []
         changed = []
+        grown = []
         now = self._clock.now()
         for output in message.outputs:
             state = self.rid_to_state.get(output.rid)
@@ -215,7 +248,10 @@ class TokenizerManager:
                 log.warning("output for a request that is not known here: %s", output.rid)
                 continue
             was_open = state.finish is None
+            tokens_before = len(state.output_ids)
             state.take(output, now)
+            if (tokens := len(state.output_ids) - tokens_before) > 0:
+                grown.append((state, tokens))
             changed.append(state)
             if output.stop_scheduler:
                 self._to_scheduler.send(StopRequest(rid=state.rid))
@@ -225,6 +261,13 @@ class TokenizerManager:
                 # Counters and stage times of the scheduler come with its last word, so this is the moment to tell.
                 del self.rid_to_state[state.rid]
                 finished.append(state)
+        if finished and not self.rid_to_state:
+            self.busy_since = None
+        if self._metrics is not None and not self._warming:
+            if grown:
+                self._metrics.progressed(grown, now)
+            if finished:
+                self._metrics.ended(finished, now)
         self._tell_finished(finished)
         if self.on_news is not None and changed:
             self.on_news(changed)
@@ -234,6 +277,10 @@ class TokenizerManager:
             log.warning("an answer to a control request that nobody waits for: %s", message.control_id)
             return
         self._replies[message.control_id] = message
+
+    def _on_report(self, message: SchedulerReport) -> None:
+        if self.on_report is not None:
+            self.on_report(message)
 
     # checks
 
@@ -332,6 +379,10 @@ class TokenizerManager:
     # observers
 
     def _tell_received(self, checked: Sequence[CheckedRequest]) -> None:
+        if self._warming:
+            return
+        if self._metrics is not None:
+            self._metrics.received(len(checked))
         if self._observers is None or not self._observers.listens("jackfield_requests_received"):
             return
         self._observers.notify(
@@ -349,12 +400,12 @@ class TokenizerManager:
         )
 
     def _tell_finished(self, states: Iterable[ReqState]) -> None:
-        if self._observers is None or not self._observers.listens("jackfield_requests_finished"):
+        if self._observers is None or self._warming or not self._observers.listens("jackfield_requests_finished"):
             return
         told = tuple(
             RequestFinished(
                 rid=state.label,
-                finish_type=_finish_type(state.finish),
+                finish_type=finish_type(state.finish),
                 prompt_tokens=state.prompt_tokens,
                 completion_tokens=len(state.output_ids),
                 cached_tokens=state.cached_tokens,
@@ -365,12 +416,6 @@ class TokenizerManager:
         )
         if told:
             self._observers.notify("jackfield_requests_finished", requests=told)
-
-
-def _finish_type(finish: FinishReason | None) -> str:
-    if finish is None:
-        return "error"
-    return "error" if finish.type == "abort" and finish.status_code is not None else finish.type
 
 
 def _spread(given: Any, count: int, name: str, kind: type) -> list[Any] | None:

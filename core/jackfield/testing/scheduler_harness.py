@@ -17,6 +17,7 @@ from jackfield.ipc.messages import (
     FinishReason,
     RequestOpened,
     SamplingParams,
+    SchedulerReport,
     ToDetokenizer,
     TokenizedGenerateRequest,
     TokenOutput,
@@ -113,6 +114,7 @@ class SchedulerHarness:
         )
         self.answers: dict[str, Answer] = {}
         self.replies: list[ControlReply] = []
+        self.reports: list[SchedulerReport] = []
         self.prompts: dict[str, list[int]] = {}
 
     def submit(self, ids: list[int], *, rid: str | None = None, priority: int = 0, **sampling: Any) -> str:
@@ -165,8 +167,11 @@ class SchedulerHarness:
                 assert answer.finish is None, f"{output.rid} gets an entry after its finish"
                 answer.entries.append(output)
         while (reply := self._to_main.receive()) is not None:
-            assert isinstance(reply, ControlReply)
-            self.replies.append(reply)
+            if isinstance(reply, SchedulerReport):
+                self.reports.append(reply)
+            else:
+                assert isinstance(reply, ControlReply)
+                self.replies.append(reply)
 
     def expected(self, rid: str, count: int) -> list[int]:
         """The tokens that the fake model generates for this request."""

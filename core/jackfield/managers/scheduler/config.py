@@ -23,6 +23,8 @@ class SchedulerConfig:
     check_invariants      "off"; "idle": whenever nothing runs, a failure is logged; "step": every step, a failure raises
     weight_version        part of every cache key
     policy_needs          `needs` of the policy's manifest row; "cached_tokens" fills that column for waiting requests
+    report_interval       least seconds between two reports to the main process while steps run; 0: one a step
+    collect_metrics       whether reports carry every step's duration
     policy_plugin, cache_plugin   their keys "kind.instance" in the fault ledger
     """
 
@@ -38,6 +40,8 @@ class SchedulerConfig:
     check_invariants: CheckInvariants = "idle"
     weight_version: str = "0"
     policy_needs: frozenset[str] = frozenset()
+    report_interval: float = 1.0
+    collect_metrics: bool = False
     policy_plugin: str = "schedule_policy"
     cache_plugin: str = "cache"
 
@@ -45,7 +49,7 @@ class SchedulerConfig:
         for name in ("context_length", "vocab_size", "max_running_requests", "max_prefill_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("max_skips", "hold_back_tokens"):
+        for name in ("max_skips", "hold_back_tokens", "report_interval"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if self.max_queued_requests is not None and self.max_queued_requests < 1:

@@ -17,6 +17,7 @@ from jackfield.ipc.messages import (
     StateRequest,
     StopRequest,
     TokenizedGenerateRequest,
+    WarmUpRequest,
 )
 from jackfield.managers.errors import RequestError
 from jackfield.managers.scheduler.intake import Intake, refusal
@@ -47,6 +48,7 @@ class Control:
         memory: KVMemory,
         to_main: Sender,
         state: Callable[[], SchedulerState],
+        mute: Callable[[bool], None],
     ) -> None:
         self.duplicate_rids = 0
         self._live = live
@@ -57,6 +59,7 @@ class Control:
         self._memory = memory
         self._to_main = to_main
         self._state = state
+        self._mute = mute
         self._now = 0.0
         self._dispatch = Dispatcher(
             {
@@ -65,6 +68,7 @@ class Control:
                 StopRequest: self._stop,
                 FlushCacheRequest: self._flush_cache,
                 StateRequest: self._tell_state,
+                WarmUpRequest: self._warm_up,
             }
         )
 
@@ -101,16 +105,24 @@ class Control:
             self._releaser.release([Ending(request=request, finish=FinishReason(type="stop"))], self._now)
 
     def _flush_cache(self, message: FlushCacheRequest) -> None:
+        reason = self._flush()
+        self._to_main.send(ControlReply(control_id=message.control_id, ok=not reason, message=reason))
+
+    def _warm_up(self, message: WarmUpRequest) -> None:
+        reason = "" if message.begin else self._flush()
+        self._mute(message.begin)
+        self._to_main.send(ControlReply(control_id=message.control_id, ok=not reason, message=reason))
+
+    def _flush(self) -> str:
+        """Returns why it could not be done, else ""."""
         state = self._state()
         if state.running or state.waiting or state.in_flight:
-            reason = (
+            return (
                 f"the cache is flushed only when nothing runs: {state.running} requests run, {state.waiting} wait, "
                 f"{state.in_flight} steps are in flight"
             )
-            self._to_main.send(ControlReply(control_id=message.control_id, ok=False, message=reason))
-            return
         self._memory.reset()
-        self._to_main.send(ControlReply(control_id=message.control_id, ok=True))
+        return ""
 
     def _tell_state(self, message: StateRequest) -> None:
         self._to_main.send(ControlReply(control_id=message.control_id, ok=True, data=self._state().as_data()))

@@ -30,7 +30,9 @@ from jackfield.mem_cache.req_to_token import ReqToTokenPool
 
 
 class KVMemory:
-    """changes: counts what may have altered the cache's contents, so that hints are renewed only then."""
+    """changes   counts what may have altered the cache's contents, so that hints are renewed only then
+    evicted     tokens evicted from the cache so far
+    """
 
     def __init__(self, limits: WorkerLimits, cache: PrefixCache, ledger: Ledger, cache_name: str) -> None:
         self.page_size = limits.page_size
@@ -38,6 +40,7 @@ class KVMemory:
         self.rows = ReqToTokenPool(limits.max_rows, limits.max_context, limits.page_size)
         self.allocator = TokenToKVPoolAllocator(limits.total_slots, limits.page_size)
         self.changes = 0
+        self.evicted = 0
         self._cache = cache
         self._ledger = ledger
         self._cache_name = cache_name
@@ -148,6 +151,7 @@ class KVMemory:
             with self._stop_on_fault():
                 freed = self._cache.evict(Amounts(slots=missing))
             self.changes += 1
+            self.evicted += len(freed.slots)
             self._give_back(freed)
         return self.allocator.alloc(pages)
 

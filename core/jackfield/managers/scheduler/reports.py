@@ -18,12 +18,22 @@ class StepReports:
         self._policy = policy
         self._observers = observers
         self._memory = memory
+        self._muted = False
+
+    def mute(self, muted: bool) -> None:
+        """During the warm-up no observer hears of a step, nor of what it did to the cache."""
+        self._muted = muted
+        if not muted and self._observers.listens("jackfield_cache_events"):
+            self._memory.take_events()
+
+    def _listens(self, hook_name: str) -> bool:
+        return not self._muted and self._observers.listens(hook_name)
 
     def scheduled(
         self, batch: ScheduleBatch, computed: NDArray[np.int32], *, at: float, waiting: int, running: int
     ) -> None:
         """Before the launch."""
-        if not self._observers.listens("jackfield_batch_scheduled"):
+        if not self._listens("jackfield_batch_scheduled"):
             return
         record = BatchScheduled(
             step=batch.step,
@@ -39,7 +49,7 @@ class StepReports:
 
     def committed(self, step: StepInFlight, ended: Ended, at: float) -> None:
         """After the commit."""
-        listens = self._observers.listens("jackfield_batch_committed")
+        listens = self._listens("jackfield_batch_committed")
         if self._policy.observes or listens:
             record = StepRecord(
                 step=step.batch.step,
@@ -55,5 +65,5 @@ class StepReports:
                 self._policy.observe(record)
             if listens:
                 self._observers.notify("jackfield_batch_committed", record=record)
-        if self._observers.listens("jackfield_cache_events") and (events := self._memory.take_events()):
+        if self._listens("jackfield_cache_events") and (events := self._memory.take_events()):
             self._observers.notify("jackfield_cache_events", events=events)

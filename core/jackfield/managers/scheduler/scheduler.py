@@ -34,6 +34,7 @@ from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.randomness import step_seed
 from jackfield.managers.scheduler.release import Releaser
+from jackfield.managers.scheduler.reporting import PluginNumbers, Reporter
 from jackfield.managers.scheduler.reports import StepReports
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.results import ResultApplier
@@ -65,7 +66,9 @@ class Scheduler:
         to_main: Sender,
         observers: Observers | None = None,
         ledger: Ledger | None = None,
+        plugins: PluginNumbers | None = None,
     ) -> None:
+        """plugins: set where the main process cannot see this process's ledger and observers by itself."""
         limits = worker.limits
         _check_limits(config, limits)
         self.config = config
@@ -122,6 +125,14 @@ class Scheduler:
             observers=observers if observers is not None else NoObservers(),
             memory=self._memory,
         )
+        self._reporter = Reporter(
+            to_main=to_main,
+            state=self.state,
+            evicted=lambda: self._memory.evicted,
+            interval=config.report_interval,
+            collect=config.collect_metrics,
+            plugins=plugins,
+        )
         self._control = Control(
             live=live,
             intake=Intake(config, total_slots=limits.total_slots, page_size=limits.page_size),
@@ -131,6 +142,7 @@ class Scheduler:
             memory=self._memory,
             to_main=to_main,
             state=self.state,
+            mute=self._mute,
         )
         self._invariants = InvariantChecker(
             live=live, waiting=self._waiting, running=self._running, memory=self._memory
@@ -178,6 +190,7 @@ class Scheduler:
         now = self._clock.now()
         computed = running["computed"][at]
         self._reports.scheduled(batch, computed, at=now, waiting=len(self._waiting), running=len(running))
+        self._reporter.launched(now)
         launched, sample = None, np.empty(0, dtype=np.bool_)
         if len(at):
             plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
@@ -218,6 +231,7 @@ class Scheduler:
         self._last_commit = self._clock.now()
         self._unchecked = True
         self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
+        self._reporter.committed(mine, self._last_commit, len(self._running) + len(self._waiting))
         if self.config.check_invariants == "step":
             self._invariants.check()
 
@@ -242,6 +256,7 @@ class Scheduler:
             return
         self._unchecked = False
         self._memory.allocator.compact()
+        self._reporter.idle(self._clock.now())
         if self.config.check_invariants == "step":
             self._invariants.check()
         elif self.config.check_invariants == "idle":
@@ -281,6 +296,10 @@ class Scheduler:
         self._invariants.check()
 
     # ---- helpers
+
+    def _mute(self, muted: bool) -> None:
+        self._reports.mute(muted)
+        self._reporter.mute(muted)
 
     def _view(self) -> SchedulerView:
         step = self._decided + 1

@@ -1,0 +1,141 @@
+"""Sends `SchedulerReport`: what the main process needs for metrics, health and the log. Knows no metric by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jackfield.ipc.channels import Sender
+from jackfield.ipc.messages import PluginFaults, SchedulerReport
+from jackfield.managers.scheduler.batch import StepInFlight
+from jackfield.managers.scheduler.state import SchedulerState
+
+PluginNumbers = Callable[[], tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Mapping[str, float]]]]]
+"""Gives the fault ledger's snapshot and the observers' timings of this process."""
+
+
+class Reporter:
+    """interval   least seconds between two reports while steps run; 0: one a step
+    collect       whether to keep every step's duration
+    plugins       None if the main process has the same ledger and observers (one process)
+    cpu           CPU seconds of this thread
+    """
+
+    def __init__(
+        self,
+        *,
+        to_main: Sender,
+        state: Callable[[], SchedulerState],
+        evicted: Callable[[], int],
+        interval: float,
+        collect: bool,
+        plugins: PluginNumbers | None = None,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._to_main = to_main
+        self._state = state
+        self._evicted = evicted
+        self._interval = interval
+        self._collect = collect
+        self._plugins = plugins
+        self._cpu = cpu
+        self._muted = False
+        self._sent_at: float | None = None
+        self._since: float | None = None
+        self._last: tuple[int, ...] = ()
+        self._clear()
+
+    def launched(self, now: float) -> None:
+        """A step begins."""
+        if self._since is None:
+            self._since = now
+        if self._collect:
+            self._cpu_began = self._cpu()
+
+    def committed(self, step: StepInFlight, now: float, open_requests: int) -> None:
+        """A step was applied; sends if it is time, or if nothing is left to do."""
+        batch = step.batch
+        prefills = batch.prefills
+        self._prefill += int(batch.new_tokens[:prefills].sum())
+        self._decode += int(np.count_nonzero(step.sample))
+        if batch.admitted:
+            # A request that has just got its row has computed nothing: what is there came out of the cache.
+            admitted = np.isin(batch.uids, np.array(batch.admitted, dtype=np.int64))
+            self._cached += int(step.start[admitted].sum())
+        if self._collect:
+            self._step_seconds.append(now - step.started)
+            self._step_cpu_seconds.append(self._cpu() - self._cpu_began)
+        if not open_requests or self._sent_at is None or now - self._sent_at >= self._interval:
+            self._send(self._state(), now)
+
+    def idle(self, now: float) -> None:
+        """Nothing can run; sends if the numbers are not those that were sent last."""
+        state = self._state()
+        if _numbers(state) != self._last:
+            self._send(state, now)
+
+    def mute(self, muted: bool) -> None:
+        """During the warm-up nothing is sent, and what was counted is forgotten at its end."""
+        self._muted = muted
+        self._sent_at = None
+        self._clear()
+
+    def _send(self, state: SchedulerState, now: float) -> None:
+        if self._muted:
+            return
+        faults, hooks = ({}, {}) if self._plugins is None else self._plugins()
+        since = self._since
+        self._to_main.send(
+            SchedulerReport(
+                steps=state.steps,
+                running=state.running,
+                waiting=state.waiting,
+                kv_total=state.total,
+                kv_free=state.free,
+                kv_evictable=state.evictable,
+                kv_protected=state.protected,
+                kv_pending=state.pending,
+                kv_held=state.held,
+                seconds=0.0 if since is None else max(0.0, now - since),
+                prefill_tokens=self._prefill,
+                cached_tokens=self._cached,
+                decode_tokens=self._decode,
+                evicted_tokens=self._evicted() - self._evicted_before,
+                step_seconds=self._step_seconds,
+                step_cpu_seconds=self._step_cpu_seconds,
+                faults={name: PluginFaults(**account) for name, account in faults.items()},
+                hooks={
+                    plugin: {hook: (row["calls"], row["seconds"]) for hook, row in rows.items()}
+                    for plugin, rows in hooks.items()
+                },
+            )
+        )
+        self._last = _numbers(state)
+        self._sent_at = now
+        self._clear()
+        if state.running or state.waiting or state.in_flight:
+            self._since = now
+
+    def _clear(self) -> None:
+        self._since = None
+        self._prefill = self._cached = self._decode = 0
+        self._evicted_before = self._evicted()
+        self._step_seconds: list[float] = []
+        self._step_cpu_seconds: list[float] = []
+        self._cpu_began = 0.0
+
+
+def _numbers(state: SchedulerState) -> tuple[int, ...]:
+    return (
+        state.steps,
+        state.running,
+        state.waiting,
+        state.free,
+        state.evictable,
+        state.protected,
+        state.pending,
+        state.held,
+    )
