@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jackfield.hookspecs.kv import CORE_LAYOUTS, KVLayout
-from jackfield.stack.catalogue import Catalogue, PluginRow
+from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.manifest import ANY_LAYOUT
 
 
 def known_layouts(catalogue: Catalogue) -> dict[str, KVLayout]:
-    """The core's layouts in its order, then those that manifests declare, by name."""
-    declared = {layout.name: layout for row in catalogue for layout in row.layouts}
+    """The core's layouts in its order, then those that manifests declare, by name.
+
+    A row in conflict, broken or incompatible declares nothing: one name could have two meanings.
+    """
+    declared = {layout.name: layout for row in catalogue if row.status is Status.OK for layout in row.layouts}
     return dict(CORE_LAYOUTS) | {name: declared[name] for name in sorted(declared) if name not in CORE_LAYOUTS}
 
 

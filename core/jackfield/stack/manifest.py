@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,9 +107,9 @@ def read_manifest(path: Path) -> Manifest:
         problems.extend(wrong)
         if parsed is not None:
             parsed_layouts.append(parsed)
-    return Manifest(
-        rows=tuple(parse_row(row) for row in plugins), layouts=tuple(parsed_layouts), problems=tuple(problems)
-    )
+    rows = tuple(parse_row(row) for row in plugins)
+    problems.extend(_layout_name_problems([layout.name for layout in parsed_layouts], rows))
+    return Manifest(rows=rows, layouts=tuple(parsed_layouts), problems=tuple(problems))
 
 
 def parse_row(table: Mapping[str, Any]) -> ParsedRow:
@@ -216,6 +216,19 @@ def _parse_layout(table: Mapping[str, Any]) -> tuple[KVLayout | None, list[str]]
         else:
             specs.append(KVTensorSpec(role=role, shape=tuple(shape), dtype=dtype))
     return (None if problems else KVLayout(name=name, tensors=tuple(specs))), problems
+
+
+def _layout_name_problems(names: Sequence[str], rows: Sequence[ParsedRow]) -> list[str]:
+    """Whoever declares a layout owns its name, so that two distributions cannot mean different things by it."""
+    owners = [parsed.row.name for parsed in rows if parsed.row.kind == "attention"]
+    problems = [f"layout {name!r} is declared twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+    for name in names:
+        if name.partition("/")[0] not in owners:
+            problems.append(
+                f"layout {name!r} must begin with the name of an attention plugin of this file "
+                f"({', '.join(owners) or 'it has none'})"
+            )
+    return problems
 
 
 def _is_table_list(value: Any) -> bool:

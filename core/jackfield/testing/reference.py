@@ -1,7 +1,7 @@
 """The slow twin of every attention kernel: dense attention in float64 over paged KV, one query at a time in the open.
 
-It knows the core's layouts and nothing of batching, buckets or masks: for each query it gathers the keys that the
-query may see, one by one from the table, and applies the definition.
+It knows how dimensions are ordered inside a page, and nothing of batching, buckets or masks: for each query it gathers
+the keys that the query may see, one by one from the table, and applies the definition.
 """
 
 from __future__ import annotations
@@ -16,26 +16,31 @@ from jackfield.hookspecs import AttentionLayer, KVTensors
 
 
 def read_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor) -> torch.Tensor:
-    """The vectors under `slots` (int64 [n]) of one layer: [n, kv_heads, head or v_head]. Core layouts only."""
-    pages = kv.of(role, layer_id)
-    page, offset = slots // kv.page_size, slots % kv.page_size
-    if kv.layout.name == "nhd-paged":
-        return pages[page, offset]
-    if kv.layout.name == "hnd-paged":
-        return pages[page, :, offset]
-    raise ValueError(f"the reference knows the core's layouts, not {kv.layout.name!r}")
+    """The vectors under `slots` (int64 [n]) of one layer: [n, kv_heads, head or v_head].
+
+    Any layout will do that keeps k and v apart and each vector whole, in whatever order of dimensions. ValueError if not.
+    """
+    pages = _token_major(kv, role, layer_id)
+    return pages[slots // kv.page_size, slots % kv.page_size]
 
 
 def write_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor, values: torch.Tensor) -> None:
     """The inverse of `read_slots`: values [n, kv_heads, head or v_head]."""
-    pages = kv.of(role, layer_id)
-    page, offset = slots // kv.page_size, slots % kv.page_size
-    if kv.layout.name == "nhd-paged":
-        pages[page, offset] = values
-    elif kv.layout.name == "hnd-paged":
-        pages[page, :, offset] = values
-    else:
-        raise ValueError(f"the reference knows the core's layouts, not {kv.layout.name!r}")
+    pages = _token_major(kv, role, layer_id)
+    pages[slots // kv.page_size, slots % kv.page_size] = values
+
+
+def _token_major(kv: KVTensors, role: str, layer_id: int) -> torch.Tensor:
+    """A view [pages, page, kv_heads, size], whatever the layout's order."""
+    shape = next((spec.shape for spec in kv.layout.tensors if spec.role == role), ())
+    size = "v_head" if role == "v" and "v_head" in shape else "head"
+    order = ("page", "kv_heads", size)
+    if len(shape) != len(order) or set(shape) != set(order):
+        raise ValueError(
+            f"the reference reads layouts whose {role!r} is some order of {', '.join(order)}; "
+            f"{kv.layout.name!r} has {shape or 'no such tensor'}"
+        )
+    return kv.of(role, layer_id).permute(0, *(1 + shape.index(word) for word in order))
 
 
 def reference_attention(

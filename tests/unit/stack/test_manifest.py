@@ -61,6 +61,11 @@ def test_what_a_row_may_not_say(row: dict[str, Any], text: str) -> None:
         ("[[layout]]\nname = 'a/b'\ntensors = [{ role = 'q', shape = ['page'] }]", "a tensor is"),
         ("[[layout]]\nname = 'a/b'\ntensors = [{ role = 'k', shape = ['pages'] }]", "a tensor is"),
         ("[[layout]]\nname = 'a/b'\nshape = []\ntensors = [{ role = 'k', shape = ['page'] }]", "unknown key 'shape'"),
+        (
+            "[[layout]]\nname = 'a/b'\ntensors = [{ role = 'k', shape = ['page'] }]",
+            "layout 'a/b' must begin with the name of an attention plugin of this file (it has none)",
+        ),
+        (2 * "[[layout]]\nname = 'a/b'\ntensors = [{ role = 'k', shape = ['page'] }]\n", "'a/b' is declared twice"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path: Path, text: str, problem: str) -> None:

@@ -300,6 +300,20 @@ def test_a_declared_layout_comes_after_the_cores() -> None:
     assert resolution.stack.layout == odd
 
 
+def test_a_layout_whose_declarer_is_in_conflict_is_nobodys() -> None:
+    odd = KVLayout(name="odd/fused", tensors=(KVTensorSpec(role="kv", shape=("page", 2, "kv_heads", "head")),))
+    rivals = [
+        replace(
+            row("attention", "odd", distribution=distribution, layouts=("odd/fused",), status=Status.CONFLICT),
+            layouts=(odd,),
+        )
+        for distribution in ("acme-odd", "zeta-odd")
+    ]
+    guest = row("attention", "guest", layouts=("odd/fused",))
+    message = refused(catalogue(*rivals, guest), attention_backend="guest")
+    assert "it accepts only KV layouts that nobody declares: odd/fused" in message
+
+
 def test_a_policys_needs_decide_which_caches_fit() -> None:
     message = refused(cache_policy="chunk", schedule_policy="shortest")
     assert "schedule policy 'shortest' needs 'cached_tokens', which it does not offer" in message
