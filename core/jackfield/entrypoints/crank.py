@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jackfield.entrypoints.inline import InlineRuntime
+from jackfield.entrypoints.interrupts import InterruptsHeld
 from jackfield.ipc.messages import ControlReply
 from jackfield.managers.req_state import ReqState
 from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+from jackfield.stack.errors import PluginStop
 
 
 class Crank:
@@ -29,7 +31,16 @@ class Crank:
         prepared = self._manager.prepare(request)
         with self._lock:
             self._check_open()
-            return CrankCall(self, self._manager.dispatch(prepared))
+            states: list[ReqState] = []
+            try:
+                with InterruptsHeld():
+                    states = self._manager.dispatch(prepared)
+            except BaseException as error:
+                self.orphan(states)  # the caller will never know of them
+                if isinstance(error, PluginStop):
+                    self._runtime.fail(error)
+                raise
+            return CrankCall(self, states)
 
     def control(self, send: Callable[[TokenizerManager], int], timeout: float | None = None) -> ControlReply:
         with self._lock:

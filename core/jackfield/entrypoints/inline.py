@@ -90,9 +90,13 @@ class InlineRuntime:
             try:
                 return self._turn()
             except BaseException as error:
-                self.failure = error
-                self._end_open_requests()
+                self.fail(error)
                 raise
+
+    def fail(self, error: BaseException) -> None:
+        """End the replica: every open request ends with an error, and no turn does anything any more."""
+        self.failure = error
+        self._end_open_requests()
 
     def _turn(self) -> bool:
         ran = self.loop.step() is StepOutcome.RAN

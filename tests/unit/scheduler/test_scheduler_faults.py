@@ -70,6 +70,11 @@ class Broken(SchedulePolicy):
         ("budget", ZeroDivisionError("no")),
         ("budget", None),
         ("budget", StepBudget(prefill_tokens=0)),
+        ("budget", StepBudget(prefill_tokens=1.5)),  # type: ignore[arg-type]
+        ("budget", StepBudget(candidates=2.5)),  # type: ignore[arg-type]
+        ("budget", StepBudget(candidates=float("nan"))),  # type: ignore[arg-type]
+        ("budget", StepBudget(partial_prefills=0.5)),  # type: ignore[arg-type]
+        ("budget", StepBudget(decode="first")),  # type: ignore[arg-type]
         ("order", KeyError("no")),
         ("order", np.array([0, 0])),
         ("order", np.array([-1])),
@@ -246,5 +251,7 @@ def test_a_policy_that_cannot_start_stops_the_start() -> None:
         def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
             raise OSError("no table")
 
+    books = Books()
     with pytest.raises(OSError, match="no table"):
-        SchedulerHarness(policy=NoStart())
+        SchedulerHarness(policy=NoStart(), ledger=books, policy_plugin="schedule_policy.broken")
+    assert books.faults == [("schedule_policy.broken", FaultScope.STOP, "no table")]

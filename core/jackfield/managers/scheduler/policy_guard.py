@@ -4,6 +4,7 @@ are booked. Knows no queue and no memory."""
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import (
     HOLD,
     Chosen,
+    DecodeTurn,
     FaultScope,
     RequestTable,
     SchedulePolicy,
@@ -38,8 +40,12 @@ class PolicyGuard:
         self.observes = type(policy).observe is not SchedulePolicy.observe
 
     def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
-        """Not guarded: a policy that cannot start must not serve."""
-        self._policy.start(waiting, running, view)
+        """A policy that cannot start must not serve: its error stops the start."""
+        try:
+            self._policy.start(waiting, running, view)
+        except Exception as error:
+            self._ledger.record(self._name, FaultScope.STOP, error)
+            raise
 
     def budget(self, view: SchedulerView) -> StepBudget:
         """The policy's budget; the default one after a fault."""
@@ -47,10 +53,7 @@ class PolicyGuard:
             budget = self._policy.budget(view)
             if not isinstance(budget, StepBudget):
                 raise BadPolicyAnswer(f"budget returned a {type(budget).__name__}, not a StepBudget")
-            tokens = budget.prefill_tokens
-            if (tokens is not None and tokens < 1) or budget.candidates < 1 or budget.partial_prefills < 0:
-                raise BadPolicyAnswer(f"budget returned {budget}: tokens and candidates >= 1, partial_prefills >= 0")
-            return budget
+            return _checked_budget(budget)
         except Exception as error:
             self._fault(error)
             return _DEFAULT_BUDGET
@@ -83,6 +86,22 @@ class PolicyGuard:
 
     def _fault(self, error: Exception) -> None:
         self._ledger.record(self._name, FaultScope.DEGRADE, error)
+
+
+def _checked_budget(budget: StepBudget) -> StepBudget:
+    """With plain ints, so that a float or NaN does not come to light where it ends the replica. TypeError for those."""
+    made = replace(
+        budget,
+        prefill_tokens=None if budget.prefill_tokens is None else operator.index(budget.prefill_tokens),
+        candidates=operator.index(budget.candidates),
+        partial_prefills=operator.index(budget.partial_prefills),
+    )
+    tokens = made.prefill_tokens
+    if (tokens is not None and tokens < 1) or made.candidates < 1 or made.partial_prefills < 0:
+        raise BadPolicyAnswer(f"budget returned {budget}: tokens and candidates >= 1, partial_prefills >= 0")
+    if not isinstance(made.decode, DecodeTurn):
+        raise BadPolicyAnswer(f"budget returned decode={made.decode!r}, which is no DecodeTurn")
+    return made
 
 
 def _checked_rows(answer: object, count: int) -> NDArray[np.intp]:

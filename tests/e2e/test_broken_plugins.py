@@ -1,0 +1,48 @@
+"""Installed plugins that break their promises, from the start of an engine to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jackfield.entrypoints.calls import ReplicaFailed
+from jackfield.stack.errors import PluginStop
+from tests.e2e.engines import without_tokenizer
+from tests.unit.stack.distributions import Site, plugin_row
+
+OBSERVER = """
+from jackfield.hookspecs import hookimpl
+
+
+@hookimpl
+def {hook}({argument}):
+    raise ValueError("the observer's own words")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return Site(tmp_path / "site")
+
+
+@pytest.mark.parametrize(
+    ("hook", "argument"),
+    [
+        ("jackfield_requests_received", "requests"),
+        ("jackfield_requests_finished", "requests"),
+        ("jackfield_batch_scheduled", "batch"),
+    ],
+)
+def test_with_plugin_faults_raise_an_observers_error_ends_the_replica(site: Site, hook: str, argument: str) -> None:
+    source = OBSERVER.format(hook=hook, argument=argument)
+    row = plugin_row("observer", "sulky", processes=["main", "scheduler"])
+    site.add("acme-sulky", row, sources={"sulky": source})
+    with without_tokenizer(observer=["sulky"], plugin_faults="raise") as engine:
+        with pytest.raises(PluginStop, match="the observer's own words"):
+            engine.generate(input_ids=[3, 4], sampling_params={"max_new_tokens": 2})
+        assert not engine._runtime.tokenizer_manager.rid_to_state
+        with pytest.raises(ReplicaFailed, match="the observer's own words"):
+            engine.flush_cache()
+        assert "the observer's own words" in engine.get_server_info()["failure"]
