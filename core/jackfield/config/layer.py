@@ -63,6 +63,9 @@ class Layer:
             uses = (uses,)
         if not isinstance(uses, list | tuple):
             return uses
+        instances = [use.get("as") or use.get("plugin") for use in uses if isinstance(use, dict)]
+        if any(instances.count(instance) > 1 for instance in instances):
+            return uses
         return tuple(self._fold(kind, use, source) for use in uses)
 
     def _fold(self, kind: str, use: Any, source: str) -> Any:

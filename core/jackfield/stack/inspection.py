@@ -19,10 +19,11 @@ from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 
 
 def check_options_in_child(stack: ResolvedStack) -> None:
-    """Validate the options that were given, without loading the plugins here. Raises ConfigurationError."""
-    given = [plugin for plugin in stack.plugins if plugin.options]
-    if given:
-        _ask("check", given)
+    """Validate the options, without loading the plugins here. Raises ConfigurationError."""
+    # Also those of plugins to which none were given: one may be required.
+    checked = [plugin for plugin in stack.plugins if plugin.options or plugin.manifest.options]
+    if checked:
+        _ask("check", checked)
 
 
 def describe_options_in_child(row: PluginRow) -> list[dict[str, Any]]:

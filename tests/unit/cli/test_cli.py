@@ -17,6 +17,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints import cli
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs import ModelSourceError
+from jackfield.managers.errors import RequestError
 from jackfield.stack.own import OWN_DISTRIBUTIONS
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
@@ -99,6 +100,22 @@ def test_refusals(capsys: pytest.CaptureFixture[str], argv: list[str], text: str
     assert not message.startswith("jackfield: jackfield")
 
 
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["--top-p", "1.5", "hi"], "top_p must be"),
+        (["--stop", "", "hi"], "stop"),
+        (["--temperature", "nan", "hi"], "temperature must be"),
+        (["--skip-tokenizer-init", "hi"], "leave out --skip-tokenizer-init"),
+    ],
+)
+def test_generate_refuses_before_it_loads_a_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: list[str], text: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "jackfield.entrypoints.engine", None)  # an import of it would raise
+    assert text in refusal(capsys, "generate", *argv)
+
+
 def test_an_unknown_environment_variable_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +141,12 @@ def command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> Non
     [
         (ConfigurationError("no"), 2, "jackfield: no\n"),
         (ModelSourceError("m is cut off"), 2, "jackfield: m is cut off\n"),
+        (RequestError("top_p is odd", param="top_p"), 2, "jackfield: top_p is odd\n"),
+        (
+            RequestError("the request failed", status_code=500),
+            1,
+            "jackfield: the request failed\njackfield: run it again with --debug for the traceback\n",
+        ),
         (
             RuntimeError("odd"),
             1,
@@ -203,6 +226,14 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> No
     assert "--option schedule_policy.acme-policy.NAME=VALUE" in text
     assert "how deep" in text
     assert package not in sys.modules
+
+
+def test_plugins_show_of_a_name_alone_names_every_plugin_of_that_name(
+    capsys: pytest.CaptureFixture[str], live_site: Site
+) -> None:
+    live_site.add("acme-a", plugin_row("cache", "acme-twin"))
+    live_site.add("acme-b", plugin_row("observer", "acme-twin"))
+    assert "there is cache.acme-twin, observer.acme-twin" in refusal(capsys, "plugins", "show", "acme-twin")
 
 
 def test_plugins_show_of_a_broken_one_tells_its_problem(capsys: pytest.CaptureFixture[str], live_site: Site) -> None:
@@ -288,6 +319,21 @@ def test_explain_refuses_misspelt_and_ill_typed_options(
         capsys, *argv, "--option", "observer.acme-watch.depth=deep"
     )
     assert package not in sys.modules
+
+
+def test_explain_refuses_a_plugin_whose_required_option_is_missing(
+    capsys: pytest.CaptureFixture[str], live_site: Site, parts: list[str]
+) -> None:
+    """It would be refused at the start, so it must not be explained as if it ran."""
+    package = live_site.add(
+        "acme-needy",
+        plugin_row("observer", "acme-needy", options="PACKAGE.options:Options"),
+        sources={"options": "from pydantic import BaseModel\nclass Options(BaseModel):\n    depth: int\n"},
+    )
+    manifest = live_site.folder / package / "plugin.toml"
+    manifest.write_text(manifest.read_text().replace("PACKAGE", package))
+    argv = ["explain", "--device", "cpu", *parts, "--observer", "acme-needy"]
+    assert 'options."observer.acme-needy".depth: must be given' in refusal(capsys, *argv)
 
 
 def test_explain_of_a_hub_model_that_is_not_here_leaves_open_what_depends_on_it(

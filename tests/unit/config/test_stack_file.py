@@ -119,6 +119,10 @@ def test_a_path_on_the_command_line_is_not_relative_to_the_file(tmp_path: Path) 
             '[options."metrics.a"]\nx = 1\n[stack]\nmetrics = {plugin="a", options={x=2}}',
             "'x' of metrics.a is given twice",
         ),
+        (
+            '[stack]\nmetrics = [{plugin="a", options={x=1}}, {plugin="a", options={x=2}}]',
+            "the instance 'a' is there twice: give one of them another name with 'as'",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_the_file(text: str, said: str, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The command `jackfield`: picks the subcommand, and turns errors into one message and an exit code.
 
-0 fine, 2 refused configuration, 1 run-time failure; tracebacks only with --debug. A subcommand's module is imported only
-when it is chosen, so that none pays for another.
+0 fine, 2 refused configuration or request, 1 run-time failure; tracebacks only with --debug. A subcommand's module is
+imported only when it is chosen, so that none pays for another.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import ArgumentParser, parse_server_args
 from jackfield.hookspecs import ModelSourceError, UnsupportedModel
+from jackfield.managers.errors import RequestError
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else OK
     except (ConfigurationError, ModelSourceError, UnsupportedModel) as error:
         return _tell(error, REFUSED, str(error), namespace, words)
+    except RequestError as error:
+        # What was asked cannot be done (400), or the run failed on it.
+        return _tell(error, REFUSED if error.status_code == 400 else FAILED, error.message, namespace, words)
     except BrokenPipeError:
         # The reader of our output has had enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

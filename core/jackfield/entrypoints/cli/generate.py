@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import add_server_args, parse_server_args
 
 # Flag -> the sampling parameter's name and type; the names are SGLang's, so nothing is translated twice.
@@ -42,6 +43,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(namespace: argparse.Namespace) -> int:
+    from jackfield.managers.sampling_params import MAX_COUNT, make_sampling_params
+
     args, provenance = parse_server_args(namespace, os.environ)
     prompt = sys.stdin.read() if namespace.prompt == "-" else namespace.prompt
     sampling: dict[str, Any] = {
@@ -51,6 +54,13 @@ def run(namespace: argparse.Namespace) -> int:
         sampling["stop"] = namespace.stop
     if namespace.ignore_eos:
         sampling["ignore_eos"] = True
+    # Refused before the model is loaded, which takes seconds. Only the model's vocabulary is not known yet.
+    if args.skip_tokenizer_init:
+        raise ConfigurationError(
+            "generate needs the model's tokenizer: leave out --skip-tokenizer-init, or send ids from Python: "
+            "Engine(...).generate(input_ids=[...])"
+        )
+    make_sampling_params(sampling, defaults={}, vocab_size=MAX_COUNT)
     # The engine is imported here, so that `jackfield --help` and `plugins list` do not pay for it.
     from jackfield.entrypoints.engine import Engine
 
@@ -62,10 +72,16 @@ def run(namespace: argparse.Namespace) -> int:
             given = {"input_ids": engine.apply_chat_template([{"role": "user", "content": prompt}])}
         answer = None
         shown = 0
-        for answer in engine.generate(sampling_params=sampling, stream=True, **given):
-            sys.stdout.write(answer["text"][shown:])
+        try:
+            for answer in engine.generate(sampling_params=sampling, stream=True, **given):
+                sys.stdout.write(answer["text"][shown:])
+                sys.stdout.flush()
+                shown = len(answer["text"])
+        except KeyboardInterrupt:
+            # What is then said on stderr begins a line of its own.
+            sys.stdout.write("\n")
             sys.stdout.flush()
-            shown = len(answer["text"])
+            raise
         sys.stdout.write("\n")
         sys.stdout.flush()
         if answer is not None and not namespace.quiet:

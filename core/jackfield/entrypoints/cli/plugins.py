@@ -55,7 +55,7 @@ def _wanted(catalogue: Catalogue, text: str) -> tuple[PluginRow, ...]:
         near = [f"{row.kind}.{row.name}" for row in catalogue if text in (row.kind, row.name)]
         raise ConfigurationError(
             f"plugins show: {text!r} is not of the form KIND.NAME, such as attention.torch"
-            f"{did_you_mean(text, near) if near else ''}"
+            f"{'; there is ' + ', '.join(near) if near else ''}"
         )
     if kind not in KINDS and not catalogue.rows(kind):
         raise ConfigurationError(f"plugins show: there is no kind {kind!r}{did_you_mean(kind, KINDS, noun='kinds')}")
