@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,7 +15,7 @@ from typing import Any
 
 from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
-from jackfield.hookspecs import KINDS, SPECS
+from jackfield.hookspecs import KINDS, SPECS, common, kv, tables
 from jackfield.stack.discovery import discover
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -43,7 +46,10 @@ def hooks() -> Iterator[str]:
     yield "# Hooks\n"
     yield (
         "What a plugin implements, by kind. A provider hook is called once at start and returns an object; the runtime calls "
-        "that object. `from jackfield.hookspecs import hookimpl`.\n"
+        "that object. Every name below comes from `jackfield.hookspecs`: `from jackfield.hookspecs import hookimpl, Freed`. What "
+        "several kinds share stands at the [end](#shared): [amounts and problems](#jackfieldhookspecscommon), [KV memory and its "
+        "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables). Arguments of all records "
+        "are keyword-only.\n"
     )
     yield "## Kinds\n"
     yield "| kind | contract | hook | how many | flag | processes | what it does |\n|---|---|---|---|---|---|---|"
@@ -60,29 +66,78 @@ def hooks() -> Iterator[str]:
         assert module is not None
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
+        if spec.__doc__:
+            yield f"{inspect.cleandoc(spec.__doc__)}\n"
         for name, function in vars(spec).items():
             if name.startswith("jackfield_"):
                 yield f"### `{name}{_signature(function)}`\n"
                 yield f"{_prose(function)}\n"
-        for name, value in vars(module).items():
-            if inspect.isclass(value) and value.__module__ == module.__name__ and value is not spec:
-                yield from _class(name, value)
+        yield from _classes(module, spec)
+    yield "# Shared\n"
+    for module in (common, kv, tables):
+        yield f"## {module.__name__}\n"
+        yield f"{inspect.getdoc(module)}\n"
+        yield from _classes(module)
+
+
+def _classes(module: Any, *but: type) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if inspect.isclass(value) and value.__module__ == module.__name__ and value not in but:
+            yield from _class(name, value)
 
 
 def _class(name: str, value: type) -> Iterator[str]:
     yield f"### {name}\n"
-    doc = inspect.getdoc(value)
+    # Not inspect.getdoc: it would inherit what Python says of every protocol.
+    doc = inspect.cleandoc(value.__dict__.get("__doc__") or "")
     if doc and not doc.startswith(f"{name}("):
         yield f"{_block(doc)}\n"
-    for method, function in vars(value).items():
-        if inspect.isfunction(function) and not method.startswith("_") and function.__doc__:
-            required = " (required)" if getattr(function, "__isabstractmethod__", False) else ""
-            yield f"- **`{method}{_signature(function)}`**{required}\n"
-            yield textwrap.indent(_prose(function), "  ") + "\n"
+    if fields := _fields(value):
+        yield f"```python\n{fields}\n```\n"
+    for member, content in vars(value).items():
+        if member.startswith("_"):
+            continue
+        if isinstance(content, property):
+            assert content.fget is not None
+            kind = _plain(str(inspect.signature(content.fget).return_annotation))
+            about = f": {inspect.cleandoc(content.fget.__doc__)}" if content.fget.__doc__ else ""
+            yield f"- `{member}: {kind}`{about}\n"
+        elif inspect.isfunction(content) and content.__doc__:
+            required = " (required)" if getattr(content, "__isabstractmethod__", False) else ""
+            yield f"- **`{member}{_signature(content)}`**{required}\n"
+            yield textwrap.indent(_prose(content), "  ") + "\n"
+
+
+def _fields(value: type) -> str:
+    """What its maker takes, or its members, one a line."""
+    if issubclass(value, enum.Enum):
+        return "\n".join(f"{value.__name__}.{member.name}" for member in value)
+    if dataclasses.is_dataclass(value):
+        own = [field for field in dataclasses.fields(value) if field.name in inspect.get_annotations(value)]
+        return "\n".join(f"{field.name}: {_plain(str(field.type))}{_default(field)}" for field in own)
+    if "__init__" in vars(value) and not getattr(value, "_is_protocol", False):
+        return f"{value.__name__}{_signature(value.__init__)}".replace(" -> None", "")
+    return ""
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        made = field.default_factory()
+        return f" = {made!r}" if isinstance(made, dict | frozenset | list) else " = NO_SLOTS"
+    return "" if field.default is dataclasses.MISSING else f" = {_value(field.default)}"
+
+
+def _value(value: Any) -> str:
+    return str(value) if isinstance(value, enum.Enum) else repr(value)
 
 
 def _signature(function: Callable[..., Any]) -> str:
-    return str(inspect.signature(function)).replace("'", "").replace("(self, ", "(").replace("(self)", "()")
+    text = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
+    return re.sub(r"<(\w+\.\w+): [^>]*>", r"\1", _plain(text))
+
+
+def _plain(annotation: str) -> str:
+    return annotation.replace("'", "")
 
 
 def _prose(function: Callable[..., Any]) -> str:
@@ -103,7 +158,8 @@ def stack_file() -> Iterator[str]:
     yield "# The stack file\n"
     yield (
         "One TOML file says which plugins serve and with which options: `--stack FILE` or `JACKFIELD_STACK`. At the top level "
-        "stands any [option](options.md) under its field name; relative paths in it count from the file's own folder.\n"
+        "stands any [option](options.md) under its field name; relative paths there count from the file's own folder. Plugin "
+        "options are the plugin's: a relative path among them counts from the folder in which you start.\n"
     )
     yield "```toml"
     yield 'model_path = "./my-model"'

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 class AttentionLayer:
     """One attention layer as a backend sees it (this rank's share of the heads).
 
-    id         0-based; key into the group's tensors
+    id         0-based; what `KVTensors.of(role, id)` takes
     group      name of its KV group
     scale      factor on q·k before the softmax
     window     a token sees itself and the `window - 1` tokens before it; None: all before it
     soft_cap   scores become soft_cap * tanh(scores / soft_cap); None: off
     causal     False: a token also sees the row's later ones (feature "non_causal")
-    kv_source  id of the layer whose KV it reads; its own unless layers share KV
+    kv_source  id of the layer whose KV it reads; None: its own (`id`)
     """
 
     id: int
@@ -72,9 +72,11 @@ class HostLengths:
 class AttentionBatch:
     """One forward's rows, the same for every layer. Tensors are int32 unless said otherwise.
 
-    rows        [n] row of each request in the tables
+    mode        see `AttentionMode`
+    rows        [n] row of each request in `AttentionContext.tables`; its tokens' slots are tables[group][row, :kv_len]
     q_starts    [n + 1] where each row's new tokens start in the token dimension
-    kv_lens     [n] tokens to attend to, the new ones included
+    kv_lens     [n] tokens to attend to, the new ones included; they come last, so row i's first new token stands at
+                position kv_lens[i] - (q_starts[i + 1] - q_starts[i])
     out_slots   group name -> int64 [total new]: the slot into which each new token's KV goes
     max_q, max_kv   upper bounds of the lengths
     mask, shared_prefix   reserved for tree verification and grouped prefixes; None
@@ -93,7 +95,8 @@ class AttentionBatch:
 
 
 class AttentionPlan:
-    """What `plan` made for one batch. A backend subclasses it; several may be alive at once."""
+    """What `plan` made for one batch. A backend subclasses it and keeps there what `attend` needs, the batch included;
+    several may be alive at once."""
 
     __slots__ = ()
 
@@ -123,6 +126,7 @@ class AttentionBackend(ABC):
 
         q [total new, num_heads, head_size]; k [total new, num_kv_heads, head_size];
         v [total new, num_kv_heads, v_head_size]; out [total new, num_heads, v_head_size], contents undefined before.
+        Query head h reads key/value head h // (num_heads // num_kv_heads). How the KV lies stands in `KVLayout`.
         """
 
     def refresh(self, plan: AttentionPlan, batch: AttentionBatch) -> None:

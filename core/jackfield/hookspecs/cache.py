@@ -34,7 +34,8 @@ class Lease:
     slots      int32 [length]; slots[i] holds the KV of token i
     loadable   further tokens that a slower tier could load
 
-    Subclass it to keep a receipt (the node, say); the receipt is private to the cache, so that splits do not matter.
+    A lease on nothing is Lease(0, NO_SLOTS). Subclass it to keep a receipt (the node, say); the receipt is private to the
+    cache, so that splits do not matter.
     """
 
     __slots__ = ("length", "loadable", "slots")
@@ -52,7 +53,8 @@ class Committed:
     length   leading tokens that the cache owns for this key from now on and that the lease protects; whole pages.
              The caller keeps owning its slots from `length` on.
     slots    int32 [length]: what the request's row must now hold there. The caller rewrites the row *before* it frees.
-    free     slots of the caller that turned out to be duplicates; now the caller's to give to the allocator
+    free     slots of the caller that turned out to be duplicates; now the caller's to give to the allocator.
+             Freed() for none
     """
 
     length: int

@@ -50,7 +50,14 @@ class KVTensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KVLayout:
-    """A named arrangement of one layer's KV. Each tensor is [pages, *page shape]; page 0 is the dummy page."""
+    """A named arrangement of one layer's KV. Each tensor is [pages, *page shape]; page 0 is the dummy page. Slot s lies in
+    page s // page_size at place s % page_size.
+
+    The core has two, each with the roles "k" and "v" (of v, the last dimension is v_head):
+
+    nhd-paged   [pages, page, kv_heads, head]: slot s is row s of `tensor.flatten(0, 1)`
+    hnd-paged   [pages, kv_heads, page, head]
+    """
 
     name: str
     tensors: tuple[KVTensorSpec, ...]
@@ -69,7 +76,12 @@ class KVTensors:
     tensors: Mapping[str, tuple[torch.Tensor, ...]]
 
     def of(self, role: str, layer_id: int) -> torch.Tensor:
-        """The tensor of one layer. KeyError / ValueError if this group has no such role or layer."""
+        """The tensor of one layer, [pages, *page shape]. Raises KeyError if the group has no such role, ValueError if it
+        has no such layer."""
+        if role not in self.tensors:
+            raise KeyError(f"KV group {self.group.name!r} has no role {role!r}; its roles: {', '.join(self.tensors)}")
+        if layer_id not in self.group.layers:
+            raise ValueError(f"KV group {self.group.name!r} has no layer {layer_id!r}; its layers: {self.group.layers}")
         return self.tensors[role][self.group.layers.index(layer_id)]
 
 

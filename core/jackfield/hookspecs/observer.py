@@ -66,21 +66,24 @@ class BatchScheduled:
 
 @dataclass(frozen=True, kw_only=True)
 class ObserverContext(PluginContext):
-    """process: where this object lives; prompt_text: whether the operator granted prompt text."""
+    """process: in which process it is; prompt_text: whether the operator granted prompt text."""
 
     process: ProcessInfo
     prompt_text: bool = False
 
 
 class ObserverSpecs:
-    """An observer implements any of these at module level. Exceptions are counted and logged once per kind of error; at
-    `--plugin-fault-limit` the observer is quarantined, the others go on."""
+    """An observer has no object of its own: it implements any of these at module level and keeps its state in its module,
+    from `jackfield_process_started` (the only one that is handed the options) on. With the inline topology one process
+    plays all roles, so each hook is called there. An observer used twice (`as`) has one module and gets each call twice.
+    Exceptions are counted and logged once per kind of error; at `--plugin-fault-limit` the observer is quarantined, the
+    others go on."""
 
     @hookspec
     def jackfield_process_started(self, context: ObserverContext) -> None:
         """Process: each. When: once, after loading and before the first request. Cost: any.
 
-        Open files and keep state here. Example:
+        Open files here and keep them in a module variable. Example:
 
             @hookimpl
             def jackfield_process_started(context):

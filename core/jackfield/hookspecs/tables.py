@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 class RequestTable(Protocol):
     """Columns of equal length, one row a request. Read-only, valid during the call.
 
-    Row numbers change from step to step; `uid` does not and is never used twice.
+    Row numbers change from step to step; `uid` does not and is never used twice. A policy's test can make one from any
+    object with these attributes.
     """
 
     def __len__(self) -> int: ...
