@@ -12,6 +12,7 @@ from jackfield.entrypoints import inline
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.hookspecs import StepOutcome
 from jackfield.managers.errors import RequestError
+from jackfield.stack.errors import PluginStop
 from tests.e2e.engines import assert_alive, without_tokenizer
 
 PARAMS = {"max_new_tokens": 6, "ignore_eos": True}
@@ -36,15 +37,22 @@ def test_a_replica_that_failed_once_never_answers_again(part: str, method: str) 
     with without_tokenizer(max_total_tokens=256) as engine:
         broken(engine, part, method)
         stream = engine.generate(input_ids=[9, 9], sampling_params=PARAMS, stream=True)
-        with pytest.raises(ZeroDivisionError, match="the plugin's own words"):
+        with pytest.raises((ZeroDivisionError, PluginStop), match="the plugin's own words"):
             engine.generate(input_ids=[[3, 4], [5, 6]], sampling_params=PARAMS)
         with pytest.raises(RequestError, match="stopped") as ended:
             list(stream)
         assert ended.value.status_code == 500
         for call in (lambda: engine.generate(input_ids=[3]), engine.flush_cache):
-            with pytest.raises(ReplicaFailed, match="ZeroDivisionError: the plugin's own words"):
+            with pytest.raises(ReplicaFailed, match="the plugin's own words"):
                 call()
-        assert engine.get_server_info()["failure"] == "ZeroDivisionError: the plugin's own words"
+        info = engine.get_server_info()
+        assert "the plugin's own words" in info["failure"]
+        if part == "worker":
+            (account,) = info["faults"].values()
+            assert (account["by_scope"], account["last"]) == (
+                {"stop": 1},
+                "ZeroDivisionError: the plugin's own words",
+            )
         assert not engine._runtime.tokenizer_manager.rid_to_state
 
 
@@ -56,7 +64,7 @@ def test_those_who_wait_in_other_threads_hear_of_the_failure() -> None:
         def ask() -> None:
             try:
                 engine.generate(input_ids=[3, 4, 5], sampling_params=PARAMS)
-            except (RequestError, ReplicaFailed, ZeroDivisionError) as error:
+            except (RequestError, ReplicaFailed, PluginStop) as error:
                 heard.append(error)
 
         threads = [threading.Thread(target=ask) for _ in range(4)]

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import (
     CacheKey,
     Chosen,
+    Committed,
     FaultScope,
+    Freed,
     Launched,
     Lease,
     ModelWorkerBatch,
@@ -25,6 +27,7 @@ from jackfield.hookspecs import (
     WorkerLimits,
     WorkerResult,
 )
+from jackfield.managers.scheduler.memory import BadCacheAnswer
 from jackfield.managers.scheduler.results import ROW_ERROR, BadWorkerResult
 from jackfield.testing.scheduler_fakes import FakePending, FakeWorker, PageCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
@@ -146,6 +149,60 @@ def test_a_cache_that_raises_half_way_stops_the_replica(where: str) -> None:
     assert books.faults == [("cache.broken", FaultScope.STOP, "half way")]
 
 
+class WrongCache(PageCache):
+    """Answers `answer` where asked for `where`."""
+
+    def __init__(self, where: str, answer: Any) -> None:
+        super().__init__(1)
+        self.where, self.answer = where, answer
+
+    def acquire(self, key: CacheKey, limit: int) -> Any:
+        return self.answer if self.where == "acquire" else super().acquire(key, limit)
+
+    def commit(self, lease: Lease, key: CacheKey, slots: NDArray[np.int32], *, final: bool) -> Any:
+        return self.answer if self.where == "commit" else super().commit(lease, key, slots, final=final)
+
+    def poll(self) -> Any:
+        return self.answer if self.where == "poll" else super().poll()
+
+    def sizes(self) -> Any:
+        return self.answer if self.where == "sizes" else super().sizes()
+
+
+def slots(*values: int) -> NDArray[np.int32]:
+    return np.array(values, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("where", "answer"),
+    [
+        ("acquire", None),
+        ("acquire", Lease(3, slots(1, 2, 3))),  # all of the prompt, where its last token must be computed
+        ("acquire", Lease(-1, slots())),
+        ("acquire", Lease(2, slots(1))),
+        ("commit", None),
+        ("commit", Committed(length=99, slots=slots(1, 2, 3), free=Freed())),
+        ("commit", Committed(length=2, slots=slots(1), free=Freed())),
+        ("commit", Committed(length=0, slots=slots(), free=None)),  # type: ignore[arg-type]
+        ("commit", Committed(length=0, slots=slots(), free=Freed(slots=slots(60)))),
+        ("poll", None),
+        ("poll", Freed(slots=slots(5))),
+        ("sizes", None),
+    ],
+)
+def test_an_answer_that_a_cache_may_not_give_stops_the_replica_in_its_name(where: str, answer: Any) -> None:
+    books = Books()
+
+    def run() -> None:
+        run = SchedulerHarness(cache=WrongCache(where, answer), ledger=books, cache_plugin="cache.wrong")
+        run.submit([1, 2, 3], max_new_tokens=2)
+        run.run()
+
+    with pytest.raises((BadCacheAnswer, ValueError)):
+        run()
+    assert [(plugin, scope) for plugin, scope, _ in books.faults] == [("cache.wrong", FaultScope.STOP)]
+
+
 def test_a_failed_peek_is_only_a_missing_hint() -> None:
     books = Books()
     run = SchedulerHarness(cache=BrokenCache("peek"), ledger=books, policy_needs=frozenset({"cached_tokens"}))
@@ -240,10 +297,38 @@ class DeadDevice(FakeWorker):
 
 def test_a_workers_failure_comes_out_of_the_phase() -> None:
     limits = WorkerLimits(max_rows=9, max_context=128, total_slots=64, page_size=1, vocab_size=1000, max_tokens=4096)
-    run = SchedulerHarness(worker=DeadDevice(limits))
+    books = Books()
+    run = SchedulerHarness(worker=DeadDevice(limits), ledger=books, worker_plugin="worker.dead")
     run.submit([1])
     with pytest.raises(RuntimeError, match="device lost"):
         run.turn()
+    assert books.faults == [("worker.dead", FaultScope.STOP, "device lost")]
+
+
+class Vandal:
+    """An observer that writes into every array that it is shown."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def listens(self, hook_name: str) -> bool:
+        return hook_name in ("jackfield_batch_scheduled", "jackfield_batch_committed")
+
+    def notify(self, hook_name: str, **arguments: Any) -> None:
+        for record in arguments.values():
+            for array in (value for value in vars(record).values() if isinstance(value, np.ndarray)):
+                with pytest.raises(ValueError, match="read-only"):
+                    array[:] = 0
+                self.refused += 1
+
+
+def test_an_observer_cannot_change_what_it_sees() -> None:
+    vandal = Vandal()
+    run = SchedulerHarness(observers=vandal)
+    rid = run.submit([1, 2], max_new_tokens=3)
+    run.run()
+    assert run.answers[rid].ids == run.expected(rid, 3)
+    assert vandal.refused == 3 * 5
 
 
 def test_a_policy_that_cannot_start_stops_the_start() -> None:

@@ -25,7 +25,7 @@ class SchedulerConfig:
     policy_needs          `needs` of the policy's manifest row; "cached_tokens" fills that column for waiting requests
     report_interval       least seconds between two reports to the main process while steps run; 0: one a step
     collect_metrics       whether reports carry every step's duration
-    policy_plugin, cache_plugin   their keys "kind.instance" in the fault ledger
+    policy_plugin, cache_plugin, worker_plugin   their keys "kind.instance" in the fault ledger
     """
 
     context_length: int
@@ -44,6 +44,7 @@ class SchedulerConfig:
     collect_metrics: bool = False
     policy_plugin: str = "schedule_policy"
     cache_plugin: str = "cache"
+    worker_plugin: str = "worker"
 
     def __post_init__(self) -> None:
         for name in ("context_length", "vocab_size", "max_running_requests", "max_prefill_tokens"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,12 @@ from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.mem_cache.accounting import SlotAccounts
 from jackfield.mem_cache.allocator import TokenToKVPoolAllocator
 from jackfield.mem_cache.req_to_token import ReqToTokenPool
+
+_Answer = TypeVar("_Answer")
+
+
+class BadCacheAnswer(Exception):
+    """A prefix cache returned something that its contract does not allow."""
 
 
 class KVMemory:
@@ -51,11 +58,12 @@ class KVMemory:
         return self.allocator.available()
 
     def sizes(self) -> CacheSizes:
-        return self._cache.sizes()
+        with self._stop_on_fault():
+            return _of_type(self._cache.sizes(), CacheSizes, "sizes")
 
     def accounts(self, held: int) -> SlotAccounts:
         """Where every slot is; `held` is what running requests own outside the cache."""
-        sizes = self._cache.sizes()
+        sizes = self.sizes()
         return SlotAccounts(
             total=self.total,
             free=self.allocator.available(),
@@ -67,7 +75,7 @@ class KVMemory:
 
     def fits(self, slots: int, promised: int) -> bool:
         """Whether `slots` more can be promised on top of what running requests may still take."""
-        return self.allocator.available() + self._cache.sizes().evictable >= slots + promised
+        return self.allocator.available() + self.sizes().evictable >= slots + promised
 
     # ---- the cache
 
@@ -81,7 +89,13 @@ class KVMemory:
 
     def acquire(self, key: CacheKey, limit: int) -> Lease:
         with self._stop_on_fault():
-            return self._cache.acquire(key, limit)
+            lease = _of_type(self._cache.acquire(key, limit), Lease, "acquire")
+            if not 0 <= lease.length <= limit or lease.length % self.page_size or len(lease.slots) < lease.length:
+                raise BadCacheAnswer(
+                    f"acquire returned a lease of {lease.length} tokens with {len(lease.slots)} slots; whole pages of "
+                    f"{self.page_size} up to {limit} tokens are allowed"
+                )
+            return lease
 
     def release(self, lease: Lease) -> None:
         with self._stop_on_fault():
@@ -92,7 +106,13 @@ class KVMemory:
         slots = self.rows.table[row, : len(key.tokens)].copy()
         before = lease.length
         with self._stop_on_fault():
-            committed = self._cache.commit(lease, key, slots, final=final)
+            committed = _of_type(self._cache.commit(lease, key, slots, final=final), Committed, "commit")
+            if not before <= committed.length <= len(slots) or len(committed.slots) != committed.length:
+                raise BadCacheAnswer(
+                    f"commit returned {committed.length} tokens with {len(committed.slots)} slots; between {before} "
+                    f"(the lease) and {len(slots)} (what was offered) are allowed"
+                )
+            _of_type(committed.free, Freed, "commit's free")
         self.changes += committed.length > before
         if not final and not np.array_equal(committed.slots, slots[: committed.length]):
             changed = np.flatnonzero(committed.slots != slots[: committed.length])
@@ -104,7 +124,7 @@ class KVMemory:
     def poll(self) -> bool:
         """Slots of finished copies come back. Whether there were any."""
         with self._stop_on_fault():
-            freed = self._cache.poll()
+            freed = _of_type(self._cache.poll(), Freed, "poll")
         self._give_back(freed)
         self.changes += len(freed.slots) > 0
         return len(freed.slots) > 0
@@ -112,7 +132,7 @@ class KVMemory:
     def reset(self) -> None:
         """Forget every cached prefix. Only while no lease exists."""
         with self._stop_on_fault():
-            freed = self._cache.reset()
+            freed = _of_type(self._cache.reset(), Freed, "reset")
         self.changes += 1
         self._give_back(freed)
 
@@ -149,14 +169,15 @@ class KVMemory:
         missing = pages * self.page_size - self.allocator.available()
         if missing > 0:
             with self._stop_on_fault():
-                freed = self._cache.evict(Amounts(slots=missing))
+                freed = _of_type(self._cache.evict(Amounts(slots=missing)), Freed, "evict")
             self.changes += 1
             self.evicted += len(freed.slots)
             self._give_back(freed)
         return self.allocator.alloc(pages)
 
     def _give_back(self, freed: Freed) -> None:
-        self.allocator.free(freed.slots)
+        with self._stop_on_fault():  # a slot that is free already, or none of the pool's, is the cache's fault
+            self.allocator.free(freed.slots)
 
     @contextmanager
     def _stop_on_fault(self) -> Iterator[None]:
@@ -165,3 +186,9 @@ class KVMemory:
         except Exception as error:
             self._ledger.record(self._cache_name, FaultScope.STOP, error)
             raise
+
+
+def _of_type(answer: object, wanted: type[_Answer], what: str) -> _Answer:
+    if not isinstance(answer, wanted):
+        raise BadCacheAnswer(f"{what} returned a {type(answer).__name__}, not a {wanted.__name__}")
+    return answer

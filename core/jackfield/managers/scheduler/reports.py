@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,15 @@ from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.release import Ended
 from jackfield.managers.scheduler.watchers import Observers
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+def _read_only(array: _Array) -> _Array:
+    """A view for plugins: these are the scheduler's own arrays, from which it goes on."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class StepReports:
@@ -38,9 +49,9 @@ class StepReports:
         record = BatchScheduled(
             step=batch.step,
             at=at,
-            uids=batch.uids,
-            new_tokens=batch.new_tokens,
-            computed=computed,
+            uids=_read_only(batch.uids),
+            new_tokens=_read_only(batch.new_tokens),
+            computed=_read_only(computed),
             waiting=waiting,
             running=running,
             free_slots=self._memory.free_slots(),
@@ -55,8 +66,8 @@ class StepReports:
                 step=step.batch.step,
                 started=step.started,
                 ended=at,
-                uids=step.batch.uids,
-                tokens=step.batch.new_tokens,
+                uids=_read_only(step.batch.uids),
+                tokens=_read_only(step.batch.new_tokens),
                 admitted=step.batch.admitted,
                 finished=tuple(ended.finished),
                 aborted=tuple(ended.aborted),

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from jackfield.hookspecs import (
+    FaultScope,
     InFlight,
     ModelWorker,
     PrefixCache,
@@ -76,7 +79,7 @@ class Scheduler:
         self._worker = worker
         self._clock = clock
         self._inbox = inbox
-        ledger = ledger if ledger is not None else LoggingLedger()
+        self._ledger = ledger = ledger if ledger is not None else LoggingLedger()
         live: dict[str, Request] = {}
         self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
         self._running = RunningTable(limits.max_rows)
@@ -194,7 +197,8 @@ class Scheduler:
         launched, sample = None, np.empty(0, dtype=np.bool_)
         if len(at):
             plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
-            launched, sample = self._worker.launch(plain), plain.sample
+            with self._worker_faults():
+                launched, sample = self._worker.launch(plain), plain.sample
             running["computed"][at] += batch.new_tokens
             running["sampled"][at] += sample
         step = StepInFlight(
@@ -214,7 +218,8 @@ class Scheduler:
             return
         if mine.pending is not None:
             raise RuntimeError(f"step {mine.batch.step} is sampled twice")
-        mine.pending = self._worker.sample(mine.launched, None)
+        with self._worker_faults():
+            mine.pending = self._worker.sample(mine.launched, None)
 
     def commit(self, step: InFlight) -> None:
         mine = self._own(step)
@@ -223,7 +228,8 @@ class Scheduler:
         if mine.launched is not None:
             if mine.pending is None:
                 raise RuntimeError(f"step {mine.batch.step} is committed before it was sampled")
-            result = mine.fetch(None)
+            with self._worker_faults():
+                result = mine.fetch(None)
             self._results.apply(mine, result, self._clock.now())
         self._in_flight.popleft()
         self._outbox.flush()
@@ -322,6 +328,15 @@ class Scheduler:
             except TimeoutError:
                 return Wake.DEADLINE
         return Wake.RESULT
+
+    @contextmanager
+    def _worker_faults(self) -> Iterator[None]:
+        """A batch that was done by half cannot be taken back."""
+        try:
+            yield
+        except Exception as error:
+            self._ledger.record(self.config.worker_plugin, FaultScope.STOP, error)
+            raise
 
     def _own(self, step: InFlight) -> StepInFlight:
         for mine in self._in_flight:
