@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -48,6 +49,9 @@ from jackfield.observability.clock import Clock
 
 log = logging.getLogger(__name__)
 
+DECLINED_PAUSE = 0.001
+"""Seconds until a policy that let nobody run is asked again, unless a message comes first."""
+
 
 class Scheduler:
     """Implements `hookspecs.SchedulerPhases`. Used by one thread.
@@ -69,9 +73,11 @@ class Scheduler:
         to_main: Sender,
         observers: Observers | None = None,
         ledger: Ledger | None = None,
+        doorbell: Callable[[float | None], bool] | None = None,
         plugins: PluginNumbers | None = None,
     ) -> None:
-        """plugins: set where the main process cannot see this process's ledger and observers by itself."""
+        """doorbell: blocks until a message waits (True), or so many seconds, or until it is rung (False); None: inline.
+        plugins: set where the main process cannot see this process's ledger and observers by itself."""
         limits = worker.limits
         _check_limits(config, limits)
         self.config = config
@@ -79,6 +85,7 @@ class Scheduler:
         self._worker = worker
         self._clock = clock
         self._inbox = inbox
+        self._doorbell = doorbell
         self._ledger = ledger = ledger if ledger is not None else LoggingLedger()
         live: dict[str, Request] = {}
         self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
@@ -242,15 +249,17 @@ class Scheduler:
             self._invariants.check()
 
     def wait(self, until: float | None = None) -> Wake:
-        """Waits for the oldest step in flight, else returns at once: the channels of the inline topology have nothing to
-        block on. A virtual clock moves to the step's end, or to `until`. DEADLINE also when requests wait or run and
-        nothing is in flight: the caller should take another turn."""
+        """Waits for the oldest step in flight, else for a message. Without a doorbell (inline) there is nothing to block on:
+        it returns at once, and a virtual clock moves to the step's end, or to `until`. DEADLINE also when requests wait or
+        run and nothing is in flight: the caller should take another turn."""
         if not self._stash and (message := self._inbox.receive()) is not None:
             self._stash.append(message)
         if self._stash:
             return Wake.MESSAGE
         if self._in_flight:
             return self._wait_for(self._in_flight[0], until)
+        if self._doorbell is not None:
+            return Wake.MESSAGE if self._doorbell(self._pause(until)) else Wake.DEADLINE
         advance_to = getattr(self._clock, "advance_to", None)
         if until is not None and advance_to is not None:
             advance_to(until)
@@ -320,6 +329,14 @@ class Scheduler:
             max_running=self.config.max_running_requests,
             max_prefill=self.config.max_prefill_tokens,
         )
+
+    def _pause(self, until: float | None) -> float | None:
+        """Seconds to block for a message; None: until one comes."""
+        rest = None if until is None else max(0.0, until - self._clock.now())
+        if not len(self._waiting) and not len(self._running):
+            return rest
+        # Somebody is there and the policy lets nobody run; what it waits for may be the time alone.
+        return DECLINED_PAUSE if rest is None else min(rest, DECLINED_PAUSE)
 
     def _wait_for(self, step: StepInFlight, until: float | None) -> Wake:
         if step.pending is not None and not step.ready():
