@@ -13,6 +13,7 @@ import pytest
 
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs import SPECS
+from jackfield.managers.sampling_params import FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -43,6 +44,10 @@ def tutorial_files() -> dict[str, str]:
     """File name -> content: a paragraph that is only a name in backquotes, then a fenced block."""
     text = (ROOT / "docs" / "tutorial.md").read_text()
     return dict(re.findall(r"^`([\w/.-]+)`\n\n```\w+\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +107,29 @@ def test_the_tutorials_policy_serves(tutorial_site: Path, embedded_model: Path) 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Good day\n"
     assert "schedule_policy=short-answers" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_tutorials_order_is_the_one_it_tells(tutorial_site: Path, embedded_model: Path) -> None:
+    (code,) = [block for block in python_blocks("tutorial.md") if 'schedule_policy="short-answers"' in block]
+    done = run(tutorial_site, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert f"# {', '.join(done.stdout.split())}\n" in code
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_engines_page_runs_from_top_to_bottom(embedded_model: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", "".join(python_blocks("engine.md")))
+    assert done.returncode == 0, done.stderr
+    assert " Paris." in done.stdout
+    assert "there is no sampling parameter 'max_tokens' here; did you mean 'max_new_tokens'?" in done.stdout
+
+
+def test_the_engines_page_names_every_sampling_parameter() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "engine.md").read_text(), flags=re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(FIELDS)
 
 
 def test_the_readmes_refusal_is_the_real_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,9 +91,9 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _tell_stack(engine: Any) -> None:
     info = engine.get_server_info()
-    stack = info["stack"]
+    stack, seed = info["stack"], info["args"]["random_seed"]
     plugins = "  ".join(f"{plugin['kind']}={plugin['instance']}" for plugin in stack["plugins"])
-    print(f"{engine.model_name} | {plugins} | stack {stack['hash'][:12]}", file=sys.stderr, flush=True)
+    print(f"{engine.model_name} | {plugins} | stack {stack['hash'][:12]} | seed {seed}", file=sys.stderr, flush=True)
 
 
 def _tell_summary(meta: dict[str, Any]) -> None:
