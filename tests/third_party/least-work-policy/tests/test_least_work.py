@@ -11,6 +11,8 @@ from least_work_policy.options import LeastWorkOptions
 from least_work_policy.policy import LeastWork
 from pydantic import ValidationError
 
+from jackfield.testing.scheduler_harness import SchedulerHarness
+
 VIEW: Any = types.SimpleNamespace(now=10.0)
 
 
@@ -48,3 +50,27 @@ def test_priority_counts_first_and_age_last() -> None:
 def test_a_misspelt_option_is_refused() -> None:
     with pytest.raises(ValidationError, match="patiense"):
         LeastWorkOptions.model_validate({"patiense": 1.0})
+
+
+def test_in_a_real_scheduler_with_a_fake_worker() -> None:
+    """One place to run in: who waits is served in the policy's order, what the cache holds counted, and all is answered."""
+    harness = SchedulerHarness(
+        policy=LeastWork(LeastWorkOptions(patience=0)),
+        page_size=4,
+        max_running_requests=1,
+        policy_needs=frozenset({"cached_tokens"}),
+    )
+    first = harness.submit(list(range(80)), max_new_tokens=2)
+    harness.run()
+    long = harness.submit(list(range(200, 260)), max_new_tokens=2)
+    short = harness.submit(list(range(300, 330)), max_new_tokens=2)
+    cached = harness.submit(list(range(80)), max_new_tokens=2)
+    served = [first]
+    while len(served) < 4:
+        harness.turn()
+        served += [rid for rid, answer in harness.answers.items() if answer.finish and rid not in served]
+    assert served == [first, cached, short, long]
+    for rid, answer in harness.answers.items():
+        assert answer.ids == harness.expected(rid, 2)
+    harness.run()
+    harness.assert_at_rest()
