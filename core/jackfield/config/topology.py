@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from jackfield.config.server_args import ServerArgs
 
 
+SERVING = "processes"
+"""What `jackfield serve` runs unless told otherwise."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rank:
     """One model-holding rank. `dp_rank` is its replica; `world_rank` numbers all ranks of the run."""
@@ -83,5 +87,5 @@ def make_topology(mode: str, *, dp_size: int, pp_size: int, tp_size: int) -> Top
 
 
 def derive_topology(args: ServerArgs) -> Topology:
-    """The topology that these arguments ask for."""
-    return make_topology(args.topology, dp_size=args.dp_size, pp_size=args.pp_size, tp_size=args.tp_size)
+    """The topology that these arguments ask for; the server's if they name none."""
+    return make_topology(args.topology or SERVING, dp_size=args.dp_size, pp_size=args.pp_size, tp_size=args.tp_size)

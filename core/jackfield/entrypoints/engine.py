@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
@@ -12,7 +13,9 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
 from jackfield.entrypoints.calls import Mover, final_answer
 from jackfield.entrypoints.crank import Crank
-from jackfield.entrypoints.launcher import launch_inline
+from jackfield.entrypoints.driver import Driver
+from jackfield.entrypoints.inline import InlineRuntime
+from jackfield.entrypoints.launcher import launch
 from jackfield.entrypoints.server_info import server_info
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
@@ -46,8 +49,10 @@ class Engine:
         return engine
 
     def _start(self, args: ServerArgs, provenance: Mapping[str, str] | None) -> None:
-        self._runtime = launch_inline(args, provenance)
-        self._mover: Mover = Crank(self._runtime)
+        self._runtime = launch(args, provenance)
+        self._mover: Mover = Crank(self._runtime) if isinstance(self._runtime, InlineRuntime) else Driver(self._runtime)
+        # An engine that nobody shuts down must not leave processes behind.
+        atexit.register(self._mover.stop)
 
     @property
     def server_args(self) -> ServerArgs:
@@ -163,13 +168,15 @@ class Engine:
 
     def get_server_info(self) -> dict[str, Any]:
         """Arguments, the stack with its hash and reasons, and the scheduler's and the KV pool's numbers."""
-        if self._runtime.failure is not None:  # nobody answers any more, and what is left can be read
+        if isinstance(self._runtime, InlineRuntime) and self._runtime.failure is not None:
+            # Nobody answers any more, but what is left can be read.
             return server_info(self._runtime, self._runtime.scheduler.state().as_data())
         return server_info(self._runtime, self._mover.control(TokenizerManager.request_state).data)
 
     def shutdown(self) -> None:
         """End open requests and free the model. A second call does nothing."""
         self._mover.stop()
+        atexit.unregister(self._mover.stop)
 
     def __enter__(self) -> Engine:
         return self

@@ -18,6 +18,19 @@ class Receiver(Protocol):
         ...
 
 
+class BlockingReceiver(Receiver, Protocol):
+    """Between processes, where somebody else's work makes the messages. On an in-memory channel there is nothing to block
+    on: whoever would wait is the one who must work."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until a message may be there (True), or until `wake` or `timeout` seconds (False)."""
+        ...
+
+    def wake(self) -> None:
+        """Make `wait` return. Any thread."""
+        ...
+
+
 class InMemoryChannel:
     """One direction between two parts of one process. `deque` operations are atomic, so any thread may use either end."""
 

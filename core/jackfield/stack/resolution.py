@@ -13,7 +13,7 @@ from jackfield.config.device import DeviceDescription
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
-from jackfield.config.topology import derive_topology
+from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.attention_selection import AttentionChoice, AttentionSelection
@@ -88,6 +88,10 @@ class _Resolver:
             self._decide_uses(kind)
         self._check_options()
         self.completion.fill_from_model(self.model)
+        if self.args.topology is None:
+            self.completion.fill(
+                "topology", SERVING, "what `jackfield serve` runs; Engine and `jackfield generate` run inline"
+            )
         args = self.completion.completed()
         order = list(KINDS)
         self.plugins.sort(key=lambda plugin: order.index(plugin.kind))  # stable: phases and uses keep their order

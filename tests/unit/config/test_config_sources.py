@@ -58,6 +58,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "dtype": ("float32", "float32"),
     "device": ("cpu", "cpu"),
     "topology": ("inline", "inline"),
+    "shutdown_timeout": ("3", 3),
     "sampling_defaults": ("openai", "openai"),
     "log_level": ("debug", "debug"),
     "plugin_faults": ("raise", "raise"),

@@ -50,7 +50,8 @@ def test_the_topology_of_the_arguments() -> None:
     only = Rank(world_rank=0, dp_rank=0, pp_rank=0, tp_rank=0)
     processes = derive_topology(ServerArgs(topology="processes"))
     assert [process.role for process in processes.processes] == ["main", "scheduler", "detokenizer"]
-    inline = derive_topology(ServerArgs())
+    assert derive_topology(ServerArgs()) == processes
+    inline = derive_topology(ServerArgs(topology="inline"))
     assert [(process.role, process.rank) for process in inline.processes] == [("inline", only)]
 
 

@@ -1,0 +1,49 @@
+"""`python -m jackfield.entrypoints.child ROLE PARENT DESCRIPTOR`: one process of a replica. Started by `supervisor.py` only.
+
+It ends when the descriptor does, whoever or whatever ended the parent; the system's own notice of a parent's death stands
+behind that. Imports little before that is settled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+def main(argv: list[str]) -> int:
+    role, parent, descriptor = argv[0], int(argv[1]), int(argv[2])
+    # The terminal sends Ctrl-C to everybody; it is the parent's to decide what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with(parent, role)
+    if faulthandler is not None and sys.stderr is not None:
+        faulthandler.enable()
+    os.set_inheritable(descriptor, False)
+    # Standard output belongs to the parent's answers.
+    os.dup2(2, 1)
+    from jackfield.entrypoints.child_life import live
+
+    return live(role, descriptor)
+
+
+def _die_with(parent: int, role: str) -> None:
+    """Linux only; elsewhere the descriptor alone tells.
+
+    The scheduler is killed outright: it may be deep in a kernel that lets no Python run. The detokenizer, which never is,
+    is asked, so that somebody is left to remove the run's directory.
+    """
+    if sys.platform != "linux":
+        return
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(_PR_SET_NAME, f"jf-{role}"[:15].encode(), 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM if role == "detokenizer" else signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

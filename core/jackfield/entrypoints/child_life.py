@@ -1,0 +1,131 @@
+"""The life of a child process, whatever its role: orders, what it found, ready, work, end. Each of its ends is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from jackfield.config.errors import ConfigurationError
+from jackfield.entrypoints.child_orders import Failed, Found, Orders, Ready, ToChild
+from jackfield.entrypoints.child_roles import ROLES, Part
+from jackfield.hookspecs import ProcessInfo
+from jackfield.ipc.framed_link import FramedLink
+from jackfield.ipc.run_directory import remove_tree
+from jackfield.stack.digest import package_digest, stack_hash
+from jackfield.stack.imports import told
+from jackfield.stack.resolved import ResolvedStack
+
+log = logging.getLogger(__name__)
+
+CORE = "jackfield"
+
+
+class Life:
+    """stopping: set when this process should end in order. Then `ring` is called, which must make a blocked loop look.
+
+    at_work   there is something to end; before, the process ends on the spot
+    """
+
+    def __init__(self, link: FramedLink, directory: Path, parent_pid: int) -> None:
+        self.link = link
+        self.stopping = threading.Event()
+        self.ring: Callable[[], None] = lambda: None
+        self.at_work = False
+        self._directory = directory
+        self._parent_pid = parent_pid
+
+    def watch(self) -> None:
+        """On a thread of its own: obey the parent, and end when it has gone."""
+        while True:
+            try:
+                message = self.link.receive()
+            except Exception:
+                log.exception("the parent said something that is not understood here")
+                continue
+            if message is None:  # the parent keeps its end open until this process has been reaped, so it has died
+                self.tidy()
+                os._exit(1)
+            self.stop()
+
+    def stop(self, *_: object) -> None:
+        """End in order. Also the handler of SIGTERM."""
+        self.stopping.set()
+        if not self.at_work:
+            if self._orphaned():
+                self.tidy()
+            os._exit(0)
+        self.ring()
+
+    def tidy(self) -> None:
+        """Nobody else is left to remove the run's directory."""
+        remove_tree(self._directory)
+
+    def end(self) -> None:
+        if self._orphaned():
+            self.tidy()
+
+    def _orphaned(self) -> bool:
+        return os.getppid() != self._parent_pid
+
+
+def live(role: str, descriptor: int) -> int:
+    """Returns the exit code."""
+    link = FramedLink(socket.socket(fileno=descriptor), ToChild)
+    orders = link.receive()
+    if not isinstance(orders, Orders) or orders.role != role:
+        return 1
+    sys.path[:] = orders.sys_path
+    _start_logging(role, str(orders.args.get("log_level", "info")))
+    life = Life(link, Path(orders.run_directory), orders.parent_pid)
+    signal.signal(signal.SIGTERM, life.stop)
+    threading.Thread(target=life.watch, name="jackfield-parent", daemon=True).start()
+    try:
+        _work(orders, life)
+    except ConfigurationError as error:
+        link.send(Failed(refused=True, message=str(error), traceback=traceback.format_exc()))
+        return ConfigurationError.exit_code
+    except (Exception, SystemExit) as error:
+        log.critical("the %s process ends: %s", role, told(error), exc_info=True)
+        link.send(Failed(refused=False, message=told(error), traceback=traceback.format_exc()))
+        return 1
+    finally:
+        life.end()
+    return 0
+
+
+def _work(orders: Orders, life: Life) -> None:
+    plan = orders.plan()
+    found = Found(stack_hash=stack_hash(plan.stack), contents=contents(plan.stack))
+    life.link.send(found)
+    process = ProcessInfo(role=orders.role, pid=os.getpid(), stack_hash=found.stack_hash)
+    part: Part = ROLES[orders.role](plan, Path(orders.run_directory))
+    try:
+        part.observers.started(process)
+        life.ring = part.wake
+        life.at_work = True
+        life.link.send(Ready(limits=part.limits))
+        try:
+            while not life.stopping.is_set():
+                part.turn()
+            part.settle()
+        finally:
+            part.observers.stopping(process)
+    finally:
+        part.close()
+
+
+def contents(stack: ResolvedStack) -> dict[str, str]:
+    """Package -> the digest of what this process would import."""
+    return {package: package_digest(package) for package in (CORE, *(plugin.package for plugin in stack.plugins))}
+
+
+def _start_logging(role: str, level: str) -> None:
+    logging.basicConfig(stream=sys.stderr, format=f"%(levelname)s %(name)s [{role}]: %(message)s")
+    logging.getLogger("jackfield").setLevel(level.upper())

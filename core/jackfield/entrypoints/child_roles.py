@@ -1,0 +1,118 @@
+"""What each role of a child process is made of: its plugins, its side of the replica, its sockets, one turn of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import zmq
+
+from jackfield.entrypoints.plan import ReplicaPlan
+from jackfield.entrypoints.sides import Texts, build_scheduler, make_worker
+from jackfield.hookspecs import StepOutcome, WorkerLimits
+from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
+from jackfield.ipc.run_directory import socket_path
+from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
+from jackfield.managers.detokenizer_manager import DetokenizerManager
+from jackfield.observability.clock import MonotonicClock
+from jackfield.stack.faults import FaultLedger
+from jackfield.stack.loading import load_stack
+from jackfield.stack.observers import ObserverHub
+
+
+class Part(Protocol):
+    """limits: the worker's, if there is one here."""
+
+    observers: ObserverHub
+    limits: WorkerLimits | None
+
+    def turn(self) -> None:
+        """Do what there is to do, or block until there may be something."""
+        ...
+
+    def wake(self) -> None:
+        """Make a blocked `turn` return. Any thread, signal handlers too."""
+        ...
+
+    def settle(self) -> None:
+        """Finish what is under way."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SchedulerPart:
+    """Scheduler, loop and worker. The sockets are bound before the model is loaded, so that nobody waits for them later."""
+
+    def __init__(self, plan: ReplicaPlan, directory: Path) -> None:
+        loaded = load_stack(plan.stack, role="scheduler")
+        ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
+        self.observers = ObserverHub(loaded, ledger)
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._inbox = ZmqReceiver(self._context, socket_path(directory, "scheduler"), ToScheduler)
+        clock = MonotonicClock()
+        self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock)
+        self.limits: WorkerLimits | None = self._worker.limits
+        side = build_scheduler(
+            plan,
+            loaded,
+            self._worker,
+            inbox=self._inbox,
+            to_detokenizer=ZmqSender(self._context, socket_path(directory, "detokenizer"), ToDetokenizer, blocks=True),
+            to_main=ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
+            clock=clock,
+            observers=self.observers,
+            ledger=ledger,
+            doorbell=self._inbox.wait,
+            plugins=lambda: (ledger.snapshot(), self.observers.timings()),
+        )
+        self._scheduler, self._loop = side.scheduler, side.loop
+        self.wake = self._inbox.wake
+
+    def turn(self) -> None:
+        if self._loop.step() is StepOutcome.IDLE:
+            self._scheduler.wait()
+
+    def settle(self) -> None:
+        self._loop.settle()
+
+    def close(self) -> None:
+        self._worker.close()
+        self._inbox.close()
+        self._context.destroy(linger=0)
+
+
+class DetokenizerPart:
+    def __init__(self, plan: ReplicaPlan, directory: Path) -> None:
+        loaded = load_stack(plan.stack, role="detokenizer")
+        self.observers = ObserverHub(
+            loaded, FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
+        )
+        self.limits: WorkerLimits | None = None
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._inbox = ZmqReceiver(self._context, socket_path(directory, "detokenizer"), ToDetokenizer)
+        self._manager = DetokenizerManager(
+            Texts(loaded, plan.args, plan.model_path).tokenizer(),
+            self._inbox,
+            ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
+            MonotonicClock(),
+        )
+        self.wake = self._inbox.wake
+
+    def turn(self) -> None:
+        if not self._manager.step():
+            self._inbox.wait()
+
+    def settle(self) -> None:
+        """Nothing is under way between two turns."""
+
+    def close(self) -> None:
+        self._inbox.close()
+        self._context.destroy(linger=0)
+
+
+ROLES: Mapping[str, Callable[[ReplicaPlan, Path], Part]] = MappingProxyType(
+    {"scheduler": SchedulerPart, "detokenizer": DetokenizerPart}
+)

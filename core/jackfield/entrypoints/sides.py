@@ -1,0 +1,277 @@
+"""The three sides of a replica, each built by one function that both topologies use: what the main process holds, the
+scheduler with its worker, and the detokenizer. Knows no process and no socket: channels are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jackfield.config.errors import ConfigurationError
+from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.monitor import Monitor
+from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
+from jackfield.hookspecs import (
+    EventLoop,
+    ModelSource,
+    ModelSourceError,
+    ModelWorker,
+    PrefixCache,
+    SchedulePolicy,
+    Shard,
+    TokenizerFiles,
+    UnsupportedModel,
+    VirtualClock,
+    WorkerLimits,
+    WorkerStack,
+)
+from jackfield.ipc.channels import Receiver, Sender
+from jackfield.managers.sampling_params import check_defaults
+from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.reporting import PluginNumbers
+from jackfield.managers.scheduler.scheduler import Scheduler
+from jackfield.managers.template_manager import TemplateManager
+from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
+from jackfield.observability.clock import Clock, ManualClock
+from jackfield.stack.faults import FaultLedger
+from jackfield.stack.loading import LoadedStack
+from jackfield.stack.observers import ObserverHub
+
+
+class Texts:
+    """The model's tokenizer as one process sees it; read when it is first asked for, and only once."""
+
+    def __init__(self, loaded: LoadedStack, args: ServerArgs, model_path: Path) -> None:
+        self._skipped = args.skip_tokenizer_init
+        self._open = cache(lambda: open_model(loaded, args, model_path))
+
+    @property
+    def source(self) -> ModelSource:
+        return self._open()
+
+    @cache  # noqa: B019  (one object a process, which lives as long as the process)
+    def files(self) -> TokenizerFiles | None:
+        """None with --skip-tokenizer-init. Raises ConfigurationError if the model has none that can be read."""
+        if self._skipped:
+            return None
+        try:
+            return self.source.tokenizer()
+        except ModelSourceError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @cache  # noqa: B019
+    def tokenizer(self) -> Tokenizer | None:
+        files = self.files()
+        try:
+            return None if files is None else Tokenizer.from_files(files)
+        except ModelSourceError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @property
+    def encode(self) -> Callable[[str], list[int]] | None:
+        """For a worker: made now, paid for when it is called."""
+        return None if self._skipped else self._encode
+
+    def _encode(self, text: str) -> list[int]:
+        tokenizer = self.tokenizer()
+        assert tokenizer is not None
+        return tokenizer.encode(text, add_special_tokens=False)
+
+
+def open_model(loaded: LoadedStack, args: ServerArgs, model_path: Path) -> ModelSource:
+    """Raises ConfigurationError."""
+    try:
+        source: ModelSource = loaded.make("loader", path=model_path, overrides=args.json_model_override_args or {})
+    except ModelSourceError as error:
+        raise ConfigurationError(str(error)) from error
+    return source
+
+
+# the main process
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainSide:
+    tokenizer_manager: TokenizerManager
+    template_manager: TemplateManager
+
+
+def sampling_defaults(plan: ReplicaPlan) -> dict[str, Any]:
+    """Checked once, at start, so that a broken checkpoint or setting is refused there and not at each request."""
+    defaults: dict[str, Any] = {}
+    if plan.args.sampling_defaults == "model":
+        defaults.update(plan.facts.config.default_sampling_params)
+    defaults.update(plan.args.preferred_sampling_params or {})
+    check_defaults(defaults)
+    return defaults
+
+
+def build_main(
+    plan: ReplicaPlan,
+    texts: Texts,
+    limits: WorkerLimits,
+    defaults: Mapping[str, Any],
+    *,
+    to_scheduler: Sender,
+    inbox: Receiver,
+    clock: Clock,
+    observers: ObserverHub,
+    monitor: Monitor,
+) -> MainSide:
+    """limits: the worker's; defaults: from `sampling_defaults`; monitor: `attach` it to what comes of this."""
+    tokenizer = texts.tokenizer()
+    return MainSide(
+        tokenizer_manager=TokenizerManager(
+            tokenizer=tokenizer,
+            limits=ReplicaLimits(
+                context_length=min(plan.facts.config.context_length, limits.max_context),
+                total_slots=limits.total_slots,
+                page_size=limits.page_size,
+                vocab_size=limits.vocab_size,
+            ),
+            sampling_defaults=defaults,
+            to_scheduler=to_scheduler,
+            inbox=inbox,
+            clock=clock,
+            observers=observers,
+            metrics=monitor.requests,
+        ),
+        template_manager=TemplateManager(texts.files(), plan.args.chat_template, tokenizer),
+    )
+
+
+# the scheduler
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSide:
+    scheduler: Scheduler
+    loop: EventLoop
+
+
+def make_worker(
+    plan: ReplicaPlan,
+    loaded: LoadedStack,
+    texts: Texts,
+    clock: Clock,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ModelWorker:
+    """Loads the model; progress: see `WorkerContext`. Raises ConfigurationError."""
+    args, config = plan.args, plan.facts.config
+    most = args.max_running_requests or MAX_RUNNING_REQUESTS
+    needs = loaded.plugin("worker").selected.manifest.needs
+    try:
+        worker: ModelWorker = loaded.make(
+            "worker",
+            shard=Shard(),
+            device=args.device,
+            dtype=args.dtype,
+            seed=plan.seed,
+            page_size=args.page_size,
+            max_running=most,
+            max_total_tokens=args.max_total_tokens,
+            max_context=config.context_length,
+            max_tokens=max(args.max_prefill_tokens, most),
+            vocab_size=config.vocab_size,
+            eos_ids=config.eos_token_ids,
+            encode=texts.encode,
+            clock=_virtual(clock),
+            stack=_worker_stack(plan, loaded, texts.source) if needs else None,
+            progress=progress,
+        )
+    except (ModelSourceError, UnsupportedModel) as error:
+        raise ConfigurationError(str(error)) from error
+    return worker
+
+
+def build_scheduler(
+    plan: ReplicaPlan,
+    loaded: LoadedStack,
+    worker: ModelWorker,
+    *,
+    inbox: Receiver,
+    to_detokenizer: Sender,
+    to_main: Sender,
+    clock: Clock,
+    observers: ObserverHub,
+    ledger: FaultLedger,
+    doorbell: Callable[[float | None], bool] | None = None,
+    plugins: PluginNumbers | None = None,
+) -> SchedulerSide:
+    """doorbell, plugins: see `Scheduler`."""
+    args, config, limits = plan.args, plan.facts.config, worker.limits
+    policy_row = loaded.plugin("schedule_policy").selected
+    cache_row = loaded.plugin("cache").selected
+    max_running = args.max_running_requests or min(MAX_RUNNING_REQUESTS, limits.max_rows - 1)
+    prefix_cache: PrefixCache = loaded.make(
+        "cache",
+        page_size=limits.page_size,
+        total_slots=limits.total_slots,
+        events=observers.listens("jackfield_cache_events"),
+    )
+    policy: SchedulePolicy = loaded.make(
+        "schedule_policy", max_running=max_running, page_size=limits.page_size, total_slots=limits.total_slots
+    )
+    scheduler = Scheduler(
+        SchedulerConfig(
+            context_length=min(config.context_length, limits.max_context),
+            vocab_size=limits.vocab_size,
+            max_running_requests=max_running,
+            max_queued_requests=args.max_queued_requests,
+            max_prefill_tokens=args.max_prefill_tokens,
+            max_skips=args.max_skips,
+            eos_token_ids=config.eos_token_ids,
+            seed=plan.seed,
+            check_invariants=args.check_invariants,
+            report_interval=float(args.metrics_interval),
+            collect_metrics=bool(args.metrics),
+            policy_needs=frozenset(policy_row.manifest.needs),
+            policy_plugin=policy_row.key,
+            cache_plugin=cache_row.key,
+        ),
+        worker=worker,
+        cache=prefix_cache,
+        policy=policy,
+        clock=clock,
+        inbox=inbox,
+        to_detokenizer=to_detokenizer,
+        to_main=to_main,
+        observers=observers,
+        ledger=ledger,
+        doorbell=doorbell,
+        plugins=plugins,
+    )
+    return SchedulerSide(scheduler=scheduler, loop=loaded.make("event_loop", phases=scheduler))
+
+
+def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource) -> WorkerStack:
+    facts, stack = plan.facts, plan.stack
+    assert facts.shape is not None
+    assert stack.layout is not None
+    attention = {phase: stack.one("attention", phase) for phase in ("prefill", "decode")}
+    ops = loaded.plugin("ops").selected
+    return WorkerStack(
+        source=source,
+        config=facts.config.hf,
+        shape=facts.shape,
+        model=loaded.models()[facts.config.architecture],
+        layout=stack.layout,
+        attention={
+            phase: (plugin.name, loaded.maker("attention", phase=phase))
+            for phase, plugin in attention.items()
+            if plugin is not None
+        },
+        ops=loaded.maker("ops"),
+        attention_features={
+            phase: frozenset(plugin.manifest.features) for phase, plugin in attention.items() if plugin is not None
+        },
+        ops_encodings=frozenset(ops.manifest.encodings),
+    )
+
+
+def _virtual(clock: Clock) -> VirtualClock | None:
+    return clock if isinstance(clock, ManualClock) else None
