@@ -33,6 +33,7 @@ SERVING = "Serving"
 SCHEDULING = "Scheduling and memory"
 PARALLEL = "Parallelism"
 STACK = "Plugin stack"
+OBSERVABILITY = "Observability"
 FAULTS = "Faults and checks"
 
 
@@ -86,6 +87,7 @@ def _canonical_options(value: object) -> object:
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
+NotNegative = Annotated[int, Strict(), Field(ge=0)]
 Switch = Annotated[bool, Strict()]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
@@ -244,6 +246,19 @@ class ServerArgs(BaseModel):
         description="Distribution of a third party that automatic selection may choose from; may be repeated.",
     )
 
+    metrics_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(
+        default=1, description="Least time between two reports of a busy scheduler, for metrics and health; 0: every step."
+    )
+    throughput_log_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(
+        default=10, description="Time of work between two throughput lines in the log; 0: no lines."
+    )
+    health_timeout: Annotated[Positive, Option(OBSERVABILITY, "SECONDS")] = Field(
+        default=20, description="The server is unhealthy if requests are open and no step is completed for so long."
+    )
+    skip_server_warmup: Annotated[Switch, Option(OBSERVABILITY)] = Field(
+        default=False, description="Serve without the short warm-up request that proves the path before ready."
+    )
+
     plugin_faults: Annotated[Literal["count", "raise"], Option(FAULTS)] = Field(
         default="count", description="An error in an observer or a metrics sink: count it, or stop."
     )
@@ -306,6 +321,10 @@ class ServerArgs(BaseModel):
         if self.skip_tokenizer_init and self.chat_template is not None:
             raise _contradiction(
                 "a chat template needs the tokenizer that is skipped", "skip_tokenizer_init", "chat_template"
+            )
+        if self.health_timeout <= self.metrics_interval:
+            raise _contradiction(
+                "steps are reported less often than a report is waited for", "health_timeout", "metrics_interval"
             )
         if self.revision is not None and self.model_path is None:
             raise _contradiction("the embedded model has no revisions: name a hub model as well", "revision")

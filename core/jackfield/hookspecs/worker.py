@@ -232,6 +232,8 @@ class WorkerContext(PluginContext):
                         the run has no tokenizer
     clock               set when the run has a virtual clock
     stack               set when the manifest's `needs` names "attention", "ops", "model" or "loader"
+    progress            set when somebody watches the start: call it with (what, done, total), such as
+                        ("loading weights", 12, 272), as often as there is news
     """
 
     shard: Shard
@@ -248,6 +250,7 @@ class WorkerContext(PluginContext):
     encode: Callable[[str], list[int]] | None = None
     clock: VirtualClock | None = None
     stack: WorkerStack | None = None
+    progress: Callable[[str, int, int], None] | None = None
 
 
 class WorkerSpecs:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from importlib import import_module
 
 import torch
 
-from jackfield.hookspecs import Model, ModelSourceError, Ops, Shard, WorkerStack
+from jackfield.hookspecs import Model, ModelSourceError, Ops, Shard, Weight, WorkerStack
 from jackfield.layers.builder import TorchBuilder
 from jackfield.model_executor.dtypes import dtype_name
 
+Progress = Callable[[str, int, int], None]
+
 
 def load_model(
-    stack: WorkerStack, *, shard: Shard, ops: Ops, device: torch.device, dtype: torch.dtype, max_context: int
+    stack: WorkerStack,
+    *,
+    shard: Shard,
+    ops: Ops,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_context: int,
+    progress: Progress | None = None,
 ) -> Model:
-    """Build the model on its device and fill it. Raises ModelSourceError, or UnsupportedModel from the model's code."""
+    """Build the model on its device and fill it. Raises ModelSourceError, or UnsupportedModel from the model's code.
+
+    progress    called with ("loading weights", tensors so far, of how many)
+    """
     builder = TorchBuilder(
         shape=stack.shape,
         shard=shard,
@@ -25,7 +38,10 @@ def load_model(
         max_context=max_context,
     )
     model = model_class(stack.model.model)(stack.config, builder)
-    report = model.load(stack.source.weights(shard))
+    weights = stack.source.weights(shard)
+    if progress is not None:
+        weights = _watched(weights, len(builder.router.expected), progress)
+    report = model.load(weights)
     if not report.ok:
         problems = report.problems()
         noun = "problem" if len(problems) == 1 else "problems"
@@ -34,6 +50,15 @@ def load_model(
             + "\n  ".join(problems)
         )
     return model
+
+
+def _watched(weights: Iterator[Weight], total: int, progress: Progress) -> Iterator[Weight]:
+    """total: tensors that the model asks for; the checkpoint may hold others, which are not counted beyond it."""
+    for done, weight in enumerate(weights):
+        if done < total:
+            progress("loading weights", done, total)
+        yield weight
+    progress("loading weights", total, total)
 
 
 def model_class(target: str) -> type[Model]:

@@ -52,7 +52,13 @@ class TorchWorker(ModelWorker):
         shape = stack.shape
         ops = stack.ops({"device": str(device), "dtype": dtype_name(dtype), "layout": stack.layout.name})
         model = load_model(
-            stack, shard=context.shard, ops=ops, device=device, dtype=dtype, max_context=context.max_context
+            stack,
+            shard=context.shard,
+            ops=ops,
+            device=device,
+            dtype=dtype,
+            max_context=context.max_context,
+            progress=context.progress,
         )
 
         layouts = {group.name: stack.layout for group in shape.groups}

@@ -1,0 +1,255 @@
+"""What the main process knows of its replica beside the answers: metrics, health, the throughput line, plugin numbers.
+
+One object in either topology. It is fed by the tokenizer manager (`requests`, `on_report`) and by whoever serves; it feeds
+the sinks. Nothing here blocks or changes a request.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.health import HealthMonitor
+from jackfield.entrypoints.metrics_hub import MetricsHub
+from jackfield.entrypoints.process_times import cpu_seconds
+from jackfield.entrypoints.throughput import ThroughputLog
+from jackfield.hookspecs import Exposition, Sample
+from jackfield.ipc.messages import SchedulerReport
+from jackfield.managers.request_metrics import RequestMetrics
+from jackfield.managers.tokenizer_manager import TokenizerManager
+from jackfield.observability.clock import Clock
+from jackfield.observability.metrics import METRICS, OTHER, PREFIX
+from jackfield.stack.faults import FaultLedger
+from jackfield.stack.loading import LoadedStack
+from jackfield.stack.observers import ObserverHub
+
+METHODS = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS"})
+STACK_EPOCH = "0"
+
+Processes = Callable[[], Sequence[tuple[str, int]]]
+Timings = dict[str, dict[str, dict[str, float]]]
+
+
+class Monitor:
+    """requests   for the tokenizer manager; None without sinks, so that nothing is sampled that nobody reads
+    health       see `HealthMonitor`
+    """
+
+    def __init__(
+        self,
+        args: ServerArgs,
+        hub: MetricsHub,
+        *,
+        model_name: str,
+        stack_hash: str,
+        page_size: int,
+        ledger: FaultLedger,
+        observers: ObserverHub,
+        clock: Clock,
+        began: float,
+    ) -> None:
+        """began: `time.monotonic()` when the launch began."""
+        self.hub = hub
+        self.requests = RequestMetrics(hub.record) if hub.sinks else None
+        self.health = HealthMonitor(clock, args.health_timeout, busy_since=self._busy_since, faults=self.faults)
+        self._throughput = ThroughputLog(args.throughput_log_interval)
+        self._model_name = model_name
+        self._stack_hash = stack_hash
+        self._page_size = page_size
+        self._ledger = ledger
+        self._observers = observers
+        self._began = began
+        self._manager: TokenizerManager | None = None
+        self._processes: Processes = list
+        self._report: SchedulerReport | None = None
+        self._steps = 0
+        self._increases = _Increases()
+
+    def attach(self, manager: TokenizerManager, processes: Processes) -> None:
+        """The parts that are made after the monitor. processes: (role, pid) of each process of the run."""
+        self._manager = manager
+        self._processes = processes
+        manager.on_report = self.on_report
+        self.hub.record(
+            [
+                Sample(name="stack_info", value=1, labels=(("hash", self._stack_hash), ("epoch", STACK_EPOCH))),
+                Sample(name="max_total_num_tokens", value=manager.limits.total_slots),
+                Sample(name="kv_available_tokens", value=manager.limits.total_slots),
+                Sample(name="page_size", value=self._page_size),
+            ]
+        )
+
+    def ready(self) -> None:
+        """The replica can serve, warm-up included."""
+        self.hub.record([Sample(name="startup_time_seconds", value=time.monotonic() - self._began)])
+
+    def on_report(self, report: SchedulerReport) -> None:
+        """Raises PluginStop for a sink that failed while `--plugin-faults` is "raise"."""
+        self._report = report
+        self.health.on_report(report)
+        self._throughput.on_report(report)
+        if self.hub.sinks:
+            self.hub.record(self._samples(report))
+            self.collect()
+            self.hub.check()
+
+    def http_request(self, endpoint: str | None, method: str, status: int, model: str | None = None) -> None:
+        """One answered HTTP request. endpoint: the template of the route, None if there is no such route; model: what the
+        client named."""
+        if not self.hub.sinks:
+            return
+        known_model = "" if model is None else model if model == self._model_name else OTHER
+        labels = (
+            ("endpoint", endpoint or OTHER),
+            ("method", method if method in METHODS else OTHER),
+            ("status", str(status)),
+            ("model", known_model),
+        )
+        self.hub.record([Sample(name="http_requests_total", value=1, labels=labels)])
+
+    def expose(self, accept: str = "") -> Exposition | None:
+        """Answer a scrape, or None: no sink is scraped. May block for a moment: not for an event loop."""
+        self.collect()
+        return self.hub.expose(accept)
+
+    def faults(self) -> dict[str, dict[str, Any]]:
+        """Plugin -> {count, by_scope, last, quarantined}, over all processes."""
+        merged = self._ledger.snapshot()
+        for name, account in ({} if self._report is None else self._report.faults).items():
+            theirs = msgspec.structs.asdict(account)
+            if (ours := merged.get(name)) is not None:
+                theirs["count"] += ours["count"]
+                theirs["by_scope"] = {
+                    scope: ours["by_scope"].get(scope, 0) + theirs["by_scope"].get(scope, 0)
+                    for scope in {**ours["by_scope"], **theirs["by_scope"]}
+                }
+                theirs["quarantined"] |= ours["quarantined"]
+            merged[name] = theirs
+        return merged
+
+    def timings(self) -> Timings:
+        """Plugin -> hook -> {calls, seconds}, over all processes; hooks that were never called are left out."""
+        merged: Timings = {}
+        reported = {} if self._report is None else self._report.hooks
+        theirs = {
+            plugin: {hook: {"calls": calls, "seconds": seconds} for hook, (calls, seconds) in hooks.items()}
+            for plugin, hooks in reported.items()
+        }
+        for table in (self._observers.timings(), self.hub.timings(), theirs):
+            for plugin, hooks in table.items():
+                for hook, row in hooks.items():
+                    sums = merged.setdefault(plugin, {}).setdefault(hook, {"calls": 0.0, "seconds": 0.0})
+                    sums["calls"] += row["calls"]
+                    sums["seconds"] += row["seconds"]
+        return merged
+
+    def collect(self) -> None:
+        """Sample what only grows by itself: CPU time, plugin faults and times, drops."""
+        if not self.hub.sinks:
+            return
+        totals: list[tuple[str, tuple[tuple[str, str], ...], float]] = []
+        for role, pid in self._processes():
+            if (seconds := cpu_seconds(pid)) is not None:
+                totals.append(("process_cpu_seconds_total", (("role", role),), seconds))
+        for plugin, account in self.faults().items():
+            totals.append(("plugin_faults_total", (("plugin", plugin),), account["count"]))
+        for plugin, hooks in self.timings().items():
+            for hook, row in hooks.items():
+                labels = (("plugin", plugin), ("hook", hook))
+                totals.append(("plugin_hook_calls_total", labels, row["calls"]))
+                totals.append(("plugin_hook_seconds_total", labels, row["seconds"]))
+        for sink in self.hub.sinks:
+            totals.append(("metrics_samples_dropped_total", (("sink", sink.name),), sink.dropped))
+        if samples := self._increases.of(totals):
+            self.hub.record(samples)
+
+    def close(self) -> None:
+        """The last samples, then the sinks."""
+        self.collect()
+        self.hub.close()
+
+    def _busy_since(self) -> float | None:
+        return None if self._manager is None else self._manager.busy_since
+
+    def _samples(self, report: SchedulerReport) -> list[Sample]:
+        used = report.kv_total - report.kv_free - report.kv_evictable
+        busy = report.running or report.waiting
+        gauges = {
+            "num_running_reqs": report.running,
+            "num_queue_reqs": report.waiting,
+            "num_used_tokens": used,
+            "token_usage": used / report.kv_total if report.kv_total else 0.0,
+            "kv_available_tokens": report.kv_free,
+            "kv_evictable_tokens": report.kv_evictable,
+            "gen_throughput": report.decode_tokens / report.seconds if busy and report.seconds else 0.0,
+        }
+        if prompt := report.prefill_tokens + report.cached_tokens:
+            gauges["cache_hit_rate"] = report.cached_tokens / prompt
+        samples = [Sample(name=name, value=value) for name, value in gauges.items()]
+        modes = {
+            "prefill_compute": report.prefill_tokens,
+            "prefill_cache": report.cached_tokens,
+            "decode": report.decode_tokens,
+        }
+        samples += [
+            Sample(name="realtime_tokens_total", value=tokens, labels=(("mode", mode),))
+            for mode, tokens in modes.items()
+            if tokens
+        ]
+        samples.append(Sample(name="evicted_tokens_total", value=report.evicted_tokens))
+        samples.append(Sample(name="scheduler_steps_total", value=report.steps - self._steps))
+        self._steps = report.steps
+        samples += [Sample(name="scheduler_step_duration_seconds", value=value) for value in report.step_seconds]
+        samples += [Sample(name="scheduler_step_cpu_seconds", value=value) for value in report.step_cpu_seconds]
+        return samples
+
+
+class _Increases:
+    """Totals in, increases out; thread-safe. A total that fell (a process was replaced) counts from its new value on."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._lock = threading.Lock()
+
+    def of(self, totals: Sequence[tuple[str, tuple[tuple[str, str], ...], float]]) -> list[Sample]:
+        samples = []
+        with self._lock:
+            for name, labels, total in totals:
+                last = self._last.get((name, labels), 0.0)
+                self._last[name, labels] = total
+                if total > last:
+                    samples.append(Sample(name=name, value=total - last, labels=labels))
+        return samples
+
+
+def make_monitor(
+    loaded: LoadedStack,
+    args: ServerArgs,
+    *,
+    model_name: str,
+    stack_hash: str,
+    ledger: FaultLedger,
+    observers: ObserverHub,
+    clock: Clock,
+    began: float,
+) -> Monitor:
+    """The monitor of the process that holds the tokenizer manager, with its sinks started. Raises PluginLoadError."""
+    fields: Mapping[str, Any] = {"prefix": PREFIX, "constant_labels": (("model_name", model_name),)}
+    hub = MetricsHub([(plugin.selected.key, plugin.make(fields)) for plugin in loaded.of("metrics")], ledger)
+    hub.start(METRICS)
+    return Monitor(
+        args,
+        hub,
+        model_name=model_name,
+        stack_hash=stack_hash,
+        page_size=args.page_size,
+        ledger=ledger,
+        observers=observers,
+        clock=clock,
+        began=began,
+    )

@@ -1,0 +1,102 @@
+"""The truth table of health under a virtual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jackfield.entrypoints.health import HealthMonitor
+from jackfield.ipc.messages import SchedulerReport
+from jackfield.observability.clock import ManualClock
+
+
+class Setting:
+    """A monitor with a limit of 20 s over a replica that the test plays."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(start=1000.0)
+        self.busy_since: float | None = None
+        self.faults: dict[str, Any] = {}
+        self.monitor = HealthMonitor(self.clock, 20.0, busy_since=lambda: self.busy_since, faults=lambda: self.faults)
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        self.report()
+
+    def report(self) -> None:
+        numbers = dict.fromkeys(
+            ("running", "waiting", "kv_total", "kv_free", "kv_evictable", "kv_protected", "kv_pending", "kv_held"), 0
+        )
+        self.monitor.on_report(SchedulerReport(steps=self.steps, **numbers))
+
+
+@pytest.mark.parametrize(
+    ("busy", "step_at", "seconds", "healthy"),
+    [
+        (False, None, 0, True),
+        (False, None, 1e6, True),
+        (False, 0, 1e6, True),
+        (True, None, 20, True),
+        (True, None, 20.1, False),
+        (True, 0, 20, True),
+        (True, 0, 20.1, False),
+        (True, 15, 35, True),
+        (True, 15, 35.1, False),
+    ],
+)
+def test_health(busy: bool, step_at: float | None, seconds: float, healthy: bool) -> None:
+    """busy: requests are open from time 0; step_at: when a step is reported; seconds: when health is asked."""
+    play = Setting()
+    play.busy_since = play.clock.now() if busy else None
+    if step_at is not None:
+        play.clock.advance(step_at)
+        play.step()
+    play.clock.advance(seconds - (step_at or 0))
+    ok, details = play.monitor.status()
+    assert ok is healthy
+    assert (play.monitor.stalled() is None) is healthy
+    assert bool(details["reason"]) is not healthy
+
+
+def test_work_after_a_long_pause_is_waited_for_from_its_own_beginning() -> None:
+    play = Setting()
+    play.step()
+    play.clock.advance(3600)
+    play.busy_since = play.clock.now()
+    play.clock.advance(19)
+    assert play.monitor.stalled() is None
+    play.clock.advance(2)
+    assert play.monitor.stalled() == "requests are open, and no step was completed for 21.0 s (limit 20 s)"
+    play.step()
+    assert play.monitor.stalled() is None
+
+
+def test_a_report_without_a_step_proves_nothing() -> None:
+    play = Setting()
+    play.busy_since = play.clock.now()
+    play.step()
+    play.clock.advance(21)
+    play.report()
+    assert play.monitor.stalled() is not None
+
+
+def test_details_name_ill_plugins() -> None:
+    play = Setting()
+    play.faults = {
+        "observer.audit": {"count": 10, "by_scope": {"count": 10}, "last": "OSError", "quarantined": True},
+        "schedule_policy.odd": {"count": 2, "by_scope": {"degrade": 2}, "last": "KeyError", "quarantined": False},
+    }
+    play.step()
+    play.clock.advance(3)
+    assert play.monitor.status() == (
+        True,
+        {
+            "reason": "",
+            "last_step_age_s": 3.0,
+            "faults": {"observer.audit": 10, "schedule_policy.odd": 2},
+            "quarantined": ["observer.audit"],
+            "degraded": ["schedule_policy.odd"],
+        },
+    )

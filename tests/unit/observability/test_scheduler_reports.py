@@ -1,0 +1,151 @@
+"""What the scheduler reports, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jackfield.hookspecs import StepOutcome
+from jackfield.ipc.messages import AbortRequest, SchedulerReport, StateRequest, WarmUpRequest
+from jackfield.testing.scheduler_harness import SchedulerHarness
+
+
+def idle(run: SchedulerHarness) -> None:
+    """The turn of a loop that finds nothing."""
+    assert run.turn() is not StepOutcome.RAN
+    run.collect()
+
+
+def totals(reports: list[SchedulerReport], name: str) -> int:
+    return sum(getattr(report, name) for report in reports)
+
+
+def test_the_last_step_is_reported_at_once_and_adds_up() -> None:
+    run = SchedulerHarness(report_interval=1e9)
+    run.submit([1, 2, 3, 4], max_new_tokens=3)
+    run.submit([5, 6], max_new_tokens=5)
+    run.run()
+    first, last = run.reports  # the first step of all, and the one after which nothing is open
+    assert (first.steps, first.running, first.waiting) == (1, 2, 0)
+    assert (last.running, last.waiting) == (0, 0)
+    assert totals(run.reports, "prefill_tokens") == 6
+    assert totals(run.reports, "decode_tokens") == 8
+    assert last.kv_free + last.kv_evictable == last.kv_total
+    assert last.steps == run.scheduler.state().steps
+
+
+def test_reports_of_a_busy_scheduler_keep_the_interval() -> None:
+    run = SchedulerHarness(report_interval=4.0)
+    run.submit([1, 2, 3], max_new_tokens=20)
+    for _ in range(16):
+        run.turn()  # a step takes a second
+    run.collect()
+    assert [report.steps for report in run.reports] == [1, 5, 9, 13]
+    assert [report.seconds for report in run.reports] == [1.0, 4.0, 4.0, 4.0]
+    assert totals(run.reports, "decode_tokens") == 13
+    run.run()
+
+
+def test_interval_0_reports_every_step() -> None:
+    run = SchedulerHarness(report_interval=0.0)
+    run.submit([1, 2, 3], max_new_tokens=4)
+    run.run()
+    assert [report.steps for report in run.reports] == [1, 2, 3, 4]
+    assert [report.decode_tokens for report in run.reports] == [1, 1, 1, 1]
+
+
+def test_idle_time_is_left_out() -> None:
+    run = SchedulerHarness(report_interval=1e9)
+    for _ in range(2):
+        run.submit([1, 2, 3], max_new_tokens=2)
+        run.turn()
+        run.clock.advance(2.0)
+        run.run()
+        run.clock.advance(1000.0)
+    assert totals(run.reports, "seconds") == 2 * (1.0 + 2.0 + 1.0)  # a step takes a second
+
+
+def test_an_idle_scheduler_reports_what_changed_once() -> None:
+    run = SchedulerHarness(report_interval=1e9, max_running_requests=1)
+    run.submit([1, 2, 3], max_new_tokens=50)
+    run.turn()
+    run.submit([4, 5], max_new_tokens=50, rid="waits")
+    run.turn()
+    run.collect()
+    before = len(run.reports)
+    run.inbox.send(AbortRequest(abort_all=True))
+    idle(run)
+    assert len(run.reports) == before + 1
+    assert (run.reports[-1].running, run.reports[-1].waiting) == (0, 0)
+    idle(run)
+    run.inbox.send(StateRequest(control_id=1))
+    idle(run)
+    assert len(run.reports) == before + 1
+
+
+def test_cached_and_evicted_tokens() -> None:
+    run = SchedulerHarness(report_interval=0.0, total_slots=64)
+    prompt = list(range(10, 30))
+    for _ in range(2):
+        run.submit(prompt, max_new_tokens=1)
+        run.run()
+    assert totals(run.reports, "cached_tokens") == 19  # the last token is always computed
+    assert totals(run.reports, "prefill_tokens") == 21
+    assert totals(run.reports, "evicted_tokens") == 0
+    run.submit(list(range(100, 160)), max_new_tokens=1)
+    run.run()
+    assert totals(run.reports, "evicted_tokens") > 0
+
+
+def test_durations_only_where_metrics_are_collected() -> None:
+    for collect in (False, True):
+        run = SchedulerHarness(report_interval=1e9, collect_metrics=collect)
+        run.submit([1, 2, 3], max_new_tokens=3)
+        run.run()
+        told = [seconds for report in run.reports for seconds in report.step_seconds]
+        assert len(told) == (3 if collect else 0)
+        assert len([s for report in run.reports for s in report.step_cpu_seconds]) == len(told)
+
+
+class Recorder:
+    """Observers that listen to all and note the hooks."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def listens(self, hook_name: str) -> bool:
+        return True
+
+    def notify(self, hook_name: str, **arguments: Any) -> None:
+        self.heard.append(hook_name)
+
+
+def test_nobody_hears_of_a_warm_up_and_the_cache_forgets_it() -> None:
+    observers = Recorder()
+    run = SchedulerHarness(report_interval=0.0, observers=observers)
+    run.inbox.send(WarmUpRequest(control_id=1, begin=True))
+    run.submit([1, 2, 3, 4, 5], max_new_tokens=3)
+    run.run()
+    run.inbox.send(WarmUpRequest(control_id=2, begin=False))
+    run.scheduler.ingest()
+    run.collect()
+    assert [(reply.control_id, reply.ok) for reply in run.replies] == [(1, True), (2, True)]
+    assert (run.reports, observers.heard) == ([], [])
+    assert run.scheduler.state().free == run.scheduler.state().total
+    run.submit([1, 2, 3, 4, 5], max_new_tokens=1)
+    run.run()
+    assert totals(run.reports, "cached_tokens") == 0
+    assert totals(run.reports, "prefill_tokens") == 5
+    assert "jackfield_batch_committed" in observers.heard
+
+
+def test_a_warm_up_that_is_not_over_is_said_to_be_open() -> None:
+    run = SchedulerHarness()
+    run.submit([1, 2, 3], max_new_tokens=9)
+    run.turn()
+    run.inbox.send(WarmUpRequest(control_id=7, begin=False))
+    run.scheduler.ingest()
+    run.collect()
+    (reply,) = run.replies
+    assert not reply.ok
+    assert "1 requests run" in reply.message
+    run.run()
