@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.interrupts import InterruptsHeld
+from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.server_info import error_text
 from jackfield.hookspecs import EventLoop, ModelWorker, ProcessInfo, StepOutcome, Wake
 from jackfield.ipc.channels import Sender
@@ -73,6 +74,7 @@ class InlineRuntime:
     observers: ObserverHub
     ledger: FaultLedger
     to_main: Sender
+    monitor: Monitor
     closed: bool = False
     failure: BaseException | None = None
     _news: threading.Event = field(default_factory=threading.Event)
@@ -174,6 +176,7 @@ class InlineRuntime:
             try:
                 self.observers.notify("jackfield_process_stopping", process=process_info(self.stack_hash))
             finally:
+                self.monitor.close()
                 self.worker.close()
 
 
