@@ -81,6 +81,8 @@ class FieldFacts:
             return self.unset
         if isinstance(self.default, bool):
             return "on" if self.default else "off"
+        if isinstance(self.default, tuple):
+            return ",".join(str(item) for item in self.default)
         return str(self.default)
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
 from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.layer import DEFAULT
-from jackfield.config.server_args import ServerArgs
+from jackfield.config.server_args import SECRETS, ServerArgs
 
 
 def configuration_error(error: ValidationError, provenance: Mapping[str, str]) -> ConfigurationError:
@@ -49,7 +49,7 @@ def _origin(name: str, provenance: Mapping[str, str]) -> str:
 
 
 def _finding(item: Any, facts: FieldFacts, *, top: bool) -> str:
-    value = item["input"]
+    value = "***" if facts.name in SECRETS else item["input"]
     if item["type"] == "literal_error" and facts.choices:
         meant = did_you_mean(value, facts.choices) if isinstance(value, str) else ""
         # The short list is always worth its place: the nearest word may not be the one that was meant.

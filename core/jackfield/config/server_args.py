@@ -30,11 +30,16 @@ from jackfield.hookspecs.kinds import KINDS
 
 MODEL = "Model"
 SERVING = "Serving"
+SECURITY = "Keys"
+LIMITS = "Limits of a request"
 SCHEDULING = "Scheduling and memory"
 PARALLEL = "Parallelism"
 STACK = "Plugin stack"
 OBSERVABILITY = "Observability"
 FAULTS = "Faults and checks"
+
+SECRETS = ("api_key", "admin_api_key")
+"""Fields that are shown nowhere: not in /server_info, `explain`, logs or error messages."""
 
 
 def _json_object(value: object) -> object:
@@ -85,7 +90,17 @@ def _canonical_options(value: object) -> object:
     return canonical
 
 
+def _key(value: str) -> str:
+    # The value itself must not get into the message.
+    if not value:
+        raise ValueError("an empty key would let everybody in; leave it out to have no key")
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("a key consists of printable ASCII characters without spaces, as a header carries it")
+    return value
+
+
 Text = Annotated[str, StringConstraints(min_length=1)]
+Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
 Switch = Annotated[bool, Strict()]
@@ -158,9 +173,59 @@ class ServerArgs(BaseModel):
     port: Annotated[Annotated[int, Strict(), Field(ge=0, le=65535)], Option(SERVING)] = Field(
         default=30000, description="Port on which the server listens; 0: any free one."
     )
-    topology: Annotated[Literal["processes", "inline"], Option(SERVING)] = Field(
-        default="inline",
-        description="inline: all in one process; processes: main, scheduler and detokenizer run on their own.",
+    topology: Annotated[Literal["processes", "inline"] | None, Option(SERVING)] = Field(
+        default=None,
+        description="inline: all in one process; processes: main, scheduler and detokenizer run on their own. Not given: "
+        "`jackfield serve` runs processes, Engine and `jackfield generate` run inline.",
+    )
+    shutdown_timeout: Annotated[Positive, Option(SERVING, "SECONDS")] = Field(
+        default=10, description="How long the processes of a replica may take to end; then they are killed."
+    )
+    api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
+        default=None,
+        repr=False,
+        description="Bearer key of every route but /health, /ready and /ping; better given as JACKFIELD_API_KEY, which no "
+        "process list shows. Not given: no key is asked for.",
+    )
+    admin_api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
+        default=None,
+        repr=False,
+        description="Bearer key of the admin routes (and good for the others); with --api-key alone they are closed.",
+    )
+    max_concurrent_requests: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1024, description="Most generation requests in the server at once; more are refused with 503."
+    )
+    max_request_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
+        default=8 * 2**20, description="Longest body of a request; a longer one is refused with 413."
+    )
+    max_header_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
+        default=64 * 2**10, description="Most bytes in a request's head; more are refused with 400."
+    )
+    max_json_depth: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=64, description="Deepest nesting of lists and objects in a body."
+    )
+    max_request_id_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=128, description="Longest rid and X-Request-Id, in characters."
+    )
+    max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1024, description="Most prompts in one request."
+    )
+    max_messages: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=4096, description="Most messages in one chat request."
+    )
+    chat_template_kwargs: Annotated[tuple[Text, ...], BeforeValidator(_several), Option(LIMITS, "NAME")] = Field(
+        default=("enable_thinking", "thinking", "reasoning_effort"),
+        description="Variables of the chat template that a request may set.",
+    )
+    max_chat_template_kwargs_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
+        default=4096, description="Most bytes of a request's chat_template_kwargs."
+    )
+    incremental_streaming_output: Annotated[Switch, Option(SERVING)] = Field(
+        default=False,
+        description="A streamed /generate sends what is new in each event, and not all of the answer so far.",
+    )
+    drain_timeout: Annotated[Positive, Option(SERVING, "SECONDS")] = Field(
+        default=30, description="Seconds that open requests have to finish after SIGTERM; then they are aborted."
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
         default="info", description="Least level of messages that are logged."
@@ -270,6 +335,12 @@ class ServerArgs(BaseModel):
         default="idle", description="When the scheduler checks its own accounts: never, when idle, or at every step."
     )
 
+    def public_dump(self) -> dict[str, Any]:
+        """JSON values of all fields, with "***" for a key that is set."""
+        shown = self.model_dump(mode="json")
+        shown.update({name: "***" for name in SECRETS if shown[name] is not None})
+        return shown
+
     def plugin_for(self, kind: str, phase: str | None = None) -> str | None:
         """The plugin named for an exclusive kind, None if the choice is free. `phase` ("prefill", "decode") is for
         `attention`: a phase's own plugin goes before the one for both."""
@@ -322,6 +393,8 @@ class ServerArgs(BaseModel):
             raise _contradiction(
                 "a chat template needs the tokenizer that is skipped", "skip_tokenizer_init", "chat_template"
             )
+        if self.api_key is not None and self.api_key == self.admin_api_key:
+            raise _contradiction("with one key for both, every client is an admin", "api_key", "admin_api_key")
         if self.health_timeout <= self.metrics_interval:
             raise _contradiction(
                 "steps are reported less often than a report is waited for", "health_timeout", "metrics_interval"

@@ -11,9 +11,6 @@ from jackfield.stack.faults import FaultLedger
 from jackfield.stack.report import stack_report
 from jackfield.stack.resolved import Resolution
 
-SECRETS = ("api_key", "admin_api_key")
-"""Fields of ServerArgs that are never shown."""
-
 
 class Replica(Protocol):
     """What is told of a running replica of any topology. processes: (role, pid)."""
@@ -37,11 +34,9 @@ def error_text(error: BaseException) -> str:
 
 def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
     """state: the data of the scheduler's answer to a StateRequest."""
-    args = replica.args.model_dump(mode="json")
-    args.update({name: "***" for name in SECRETS if args.get(name) is not None})
     return {
         "version": __version__,
-        "args": args,
+        "args": replica.args.public_dump(),
         "stack": stack_report(replica.resolution.stack, stack_hash=replica.stack_hash),
         "scheduler": {name: state[name] for name in ("running", "waiting", "steps", "last_step_age_s")},
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},

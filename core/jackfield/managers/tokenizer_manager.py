@@ -176,11 +176,12 @@ class TokenizerManager:
             self._to_scheduler.send(one.request)
         return [one.state for one in checked]
 
-    def abort(self, state: ReqState) -> None:
-        """Ask the scheduler to end it; the state stays until the scheduler has answered."""
+    def abort(self, state: ReqState, message: str | None = None) -> None:
+        """Ask the scheduler to end it; the state stays until the scheduler has answered. message: told to the client."""
         if not state.closed and not state.abort_sent:
             state.abort_sent = True
-            self._to_scheduler.send(AbortRequest(rid=state.rid))
+            reason = None if message is None else FinishReason(type="abort", message=message)
+            self._to_scheduler.send(AbortRequest(rid=state.rid, reason=reason))
 
     def labelled(self, label: str) -> list[ReqState]:
         """The live requests that a client knows under this id: one or none."""

@@ -26,6 +26,7 @@ OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "serve": ("jackfield.entrypoints.cli.serve", "serve a model over HTTP"),
         "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
         "plugins": ("jackfield.entrypoints.cli.plugins", "show which plugins are installed"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),

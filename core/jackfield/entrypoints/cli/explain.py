@@ -66,7 +66,7 @@ def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) ->
 
 def _report(resolution: Resolution, device: DeviceDescription, digest: str | None) -> dict[str, Any]:
     return {
-        "args": resolution.args.model_dump(mode="json"),
+        "args": resolution.args.public_dump(),
         "changes": [dataclasses.asdict(change) for change in resolution.changes],
         "stack": stack_report(resolution.stack, stack_hash=digest),
         "topology": topology_report(resolution.topology),

@@ -1,0 +1,72 @@
+"""Who may call what. Knows keys and levels, no routes.
+
+Policies
+  scheme        `Authorization: Bearer KEY`; the scheme's case does not count (RFC 9110), the key's does, one header only
+  the API key   opens everything but the admin routes
+  the admin key opens everything. With --api-key alone the admin routes are closed: one key must not open them; with
+                --admin-api-key alone the others are open; with neither everything is open
+  refusals      401 without a valid key, 403 for a valid key that is not an admin's
+  OPTIONS       is a method like any other: there is no CORS here, so no browser page of another origin may send JSON
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+from collections.abc import Iterable, Sequence
+
+from jackfield.entrypoints.http.errors import ApiError
+
+
+class Level(enum.Enum):
+    OPEN = "open"
+    KEY = "key"
+    ADMIN = "admin"
+
+
+class Keys:
+    """None: no such key is configured."""
+
+    def __init__(self, api_key: str | None, admin_api_key: str | None) -> None:
+        if api_key == "" or admin_api_key == "":
+            raise ValueError("an empty key would let everybody in")
+        self._api = None if api_key is None else api_key.encode()
+        self._admin = None if admin_api_key is None else admin_api_key.encode()
+
+    def check(self, level: Level, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """headers: lower-case names. Raises ApiError 401 or 403."""
+        if level is Level.OPEN or (self._api is None and self._admin is None):
+            return
+        if level is Level.KEY and self._api is None:
+            return
+        given = _bearer([value for name, value in headers if name == b"authorization"])
+        # Both are always compared, so that the time says nothing about which of them was nearly right.
+        is_api = _same(given, self._api)
+        is_admin = _same(given, self._admin)
+        if is_admin or (is_api and level is Level.KEY):
+            return
+        if is_api:
+            text = "this key may not use admin routes"
+            if self._admin is None:
+                text += "; they are closed until the server is started with --admin-api-key"
+            raise ApiError(403, text, type="permission_error", code="admin_key_required")
+        raise ApiError(
+            401,
+            "a valid key is needed: Authorization: Bearer KEY",
+            type="authentication_error",
+            code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+
+def _bearer(values: Sequence[bytes]) -> bytes:
+    """The key that was sent; b"" if there is none, or more than one."""
+    if len(values) != 1:
+        return b""
+    scheme, _, key = values[0].partition(b" ")
+    return key.strip(b" ") if scheme.lower() == b"bearer" else b""
+
+
+def _same(given: bytes, key: bytes | None) -> bool:
+    # Without a key the comparison is done all the same, and its result dropped.
+    return hmac.compare_digest(given, key or b"\0") and key is not None

@@ -1,0 +1,85 @@
+"""From the bytes of a request to its checked model, with every ceiling before the allocation that it guards.
+
+Bytes are counted as they come, so that a body that lies about its length, or states none, is cut off all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from jackfield.entrypoints.http.errors import ApiError
+
+BODY_SECONDS = 60.0
+"""A client that takes longer to send its body holds a connection and nothing else; then it is told 408."""
+
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+class ClientGone(Exception):
+    """The client closed the connection before it had its answer."""
+
+
+async def read_body(headers: Mapping[str, str], receive: Any, limit: int) -> bytes:
+    """Raises ApiError 413, 400 or 408, and ClientGone."""
+    stated = headers.get("content-length")
+    if stated is not None and stated.isdecimal() and int(stated) > limit:
+        raise _too_long(limit)
+    chunks, length = [], 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                chunk = message.get("body", b"")
+                length += len(chunk)
+                if length > limit:
+                    raise _too_long(limit)
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {BODY_SECONDS:g} s", code="request_timeout") from None
+
+
+def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int) -> dict[str, Any]:
+    """The object in a JSON body. Raises ApiError 400."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(
+            400,
+            f"the body must be JSON with Content-Type: application/json, not {kind[:80]!r}",
+            code="unsupported_media_type",
+        )
+    check_depth(body, max_depth)
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    return value
+
+
+def check_depth(body: bytes, max_depth: int) -> None:
+    """Raises ApiError for lists and objects nested deeper than `max_depth`. One pass over the text, no recursion."""
+    if body.count(b"[") + body.count(b"{") <= max_depth:
+        return
+    depth = 0
+    for token in _TOKENS.finditer(body):
+        first = token.group()[:1]
+        if first in b"[{":
+            depth += 1
+            if depth > max_depth:
+                raise ApiError(400, f"the body is nested deeper than {max_depth} levels", code="json_too_deep")
+        elif first in b"]}":
+            depth -= 1
+
+
+def _too_long(limit: int) -> ApiError:
+    return ApiError(413, f"the body may have at most {limit} bytes", code="request_too_large")

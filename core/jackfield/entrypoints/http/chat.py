@@ -1,0 +1,138 @@
+"""`/v1/chat/completions`: messages through the model's own template.
+
+Policies: contents of messages are text, never control tokens; a message's other fields (`name`, ids) are ignored; the role
+`developer` is `system`; a last message of the assistant is followed by a new turn unless `continue_final_message` is true;
+without a limit the answer may fill the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp
+
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.exchange import Exchange, check_model, finish_word, json_response, usage
+from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
+from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
+from jackfield.entrypoints.http.sse import DONE, EventStream, event
+from jackfield.managers.capacity import check_capacity
+from jackfield.managers.tokenizer_manager import GenerateRequest
+
+KIND, CHUNK = "chat.completion", "chat.completion.chunk"
+_SIMPLE = (str, int, float, bool)
+
+
+async def chat_completions(exchange: Exchange) -> ASGIApp:
+    body: ChatBody = exchange.body
+    limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    exchange.names.update(input_ids="messages", max_new_tokens=limit, min_new_tokens="min_tokens")
+    check_model(exchange, body.model)
+    with_usage = check_stream_options(body)
+    _check(exchange, body)
+    head = Head.new(exchange, "chatcmpl")
+    service = exchange.service
+    call = await service.submit(lambda: _request(exchange, body, head))
+    if body.stream:
+        updates = service.news(call, pieces)
+        return EventStream(_events(head, with_usage, await anext(updates), updates))
+    [answer] = await service.answers(call)
+    [state] = call.states
+    message = {"role": "assistant", "content": answer["text"], "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_word(state.finish)}
+    return json_response(head.object(KIND, [choice], usage(call.states)))
+
+
+def _check(exchange: Exchange, body: ChatBody) -> None:
+    args = exchange.service.args
+    if len(body.messages) > args.max_messages:
+        raise ApiError(
+            400,
+            f"messages holds {len(body.messages)} messages; at most {args.max_messages} are allowed",
+            param="messages",
+        )
+    for i, message in enumerate(body.messages):
+        for name in ("tool_calls", "function_call"):
+            if getattr(message, name):
+                where = f"messages[{i}].{name}"
+                raise ApiError(400, f"{where} is not supported by this version", param=where, code="not_supported")
+    kwargs = body.chat_template_kwargs or {}
+    for name, value in kwargs.items():
+        if name not in args.chat_template_kwargs:
+            allowed = ", ".join(args.chat_template_kwargs) or "none"
+            raise ApiError(
+                400,
+                f"chat_template_kwargs may not set {name[:80]!r}; allowed: {allowed} (--chat-template-kwargs)",
+                param="chat_template_kwargs",
+                code="invalid_value",
+            )
+        if not isinstance(value, _SIMPLE) and value is not None:
+            raise ApiError(
+                400,
+                f"chat_template_kwargs.{name} must be a text, a number or a truth value",
+                param=f"chat_template_kwargs.{name}",
+                code="invalid_value",
+            )
+    if len(msgspec.json.encode(kwargs)) > args.max_chat_template_kwargs_bytes:
+        raise ApiError(
+            400,
+            f"chat_template_kwargs may have at most {args.max_chat_template_kwargs_bytes} bytes",
+            param="chat_template_kwargs",
+            code="invalid_value",
+        )
+
+
+def _request(exchange: Exchange, body: ChatBody, head: Head) -> GenerateRequest:
+    """Renders and tokenizes, so it runs on a thread."""
+    replica = exchange.service.serving.replica
+    ids = replica.template_manager.encode(
+        [_message(message) for message in body.messages],
+        continue_final_message=bool(body.continue_final_message),
+        template_kwargs={name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None},
+    )
+    sampling = sampling_params(body, CHAT_NOT_YET)
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if limit is None:
+        limits = replica.tokenizer_manager.limits
+        limit = check_capacity(
+            len(ids),
+            limits.context_length,
+            context_length=limits.context_length,
+            total_slots=limits.total_slots,
+            page_size=limits.page_size,
+        )
+    sampling["max_new_tokens"] = limit
+    return GenerateRequest(input_ids=ids, sampling_params=sampling, stream=bool(body.stream), rid=head.id)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {"role": "system" if message.role == "developer" else message.role, "content": message.content}
+
+
+def _chunk(head: Head, index: int, delta: dict[str, Any], finish_reason: str | None) -> bytes:
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return event(head.object(CHUNK, [choice], None))
+
+
+async def _events(
+    head: Head, with_usage: bool, first: list[Piece], updates: AsyncGenerator[list[Piece], None]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        yield _chunk(head, 0, {"role": "assistant", "content": ""}, None)
+        tokens = None
+        batch: list[Piece] | None = first
+        while batch is not None:
+            for piece in batch:
+                if piece.text:
+                    yield _chunk(head, piece.index, {"content": piece.text}, None)
+                if piece.finish_reason is not None:
+                    yield _chunk(head, piece.index, {}, piece.finish_reason)
+                tokens = piece.usage or tokens
+            batch = await anext(updates, None)
+        if with_usage:
+            yield event(head.object(CHUNK, [], tokens))
+        yield DONE
+    finally:
+        await updates.aclose()

@@ -1,0 +1,108 @@
+"""One request on its way through a route: what a handler is given, and what all handlers of generation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.service import Service
+from jackfield.ipc.messages import FinishReason
+from jackfield.managers.errors import RequestError
+from jackfield.managers.req_state import ReqState
+
+B = TypeVar("B")
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(kw_only=True)
+class Exchange:
+    """body: an instance of the route's request model, None if it has none. label: the client's X-Request-Id, for logs.
+    names: the runtime's name of a field -> the name by which the client knows it; a handler sets it."""
+
+    service: Service
+    body: Any
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    label: str
+    names: dict[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Exchange], Any]
+"""async (exchange) -> an ASGI response"""
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> ASGIApp:
+    return Response(_encoder.encode(value), status, dict(headers or {}), media_type="application/json")
+
+
+def check_model(exchange: Exchange, model: str | None) -> None:
+    """Raises ApiError 404 unless `model` is absent or the served one."""
+    served = exchange.service.serving.replica.model_name
+    if model is not None and model != served:
+        raise unknown_model(model, served)
+
+
+def unknown_model(model: str, served: str) -> ApiError:
+    return ApiError(
+        404,
+        f"the model {model[:200]!r} is not served here; {served!r} is",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def check_prompt_count(exchange: Exchange, value: Any, name: str) -> None:
+    """Raises ApiError for a list of more texts or id lists than one request may have."""
+    most = exchange.service.args.max_prompts_per_request
+    if isinstance(value, list) and len(value) > most and isinstance(value[0], str | list):
+        raise ApiError(400, f"{name} holds {len(value)} prompts; at most {most} are allowed", param=name)
+
+
+def check_ids_count(exchange: Exchange, value: Any, name: str) -> None:
+    """Raises ApiError for ids beyond the context length, before anybody looks at each of them."""
+    if not isinstance(value, list):
+        return
+    longest = exchange.service.serving.replica.tokenizer_manager.limits.context_length
+    for ids in value if value and isinstance(value[0], list) else [value]:
+        if isinstance(ids, list) and len(ids) > longest and not isinstance(ids[0], str):
+            raise ApiError(
+                400,
+                f"{name} has {len(ids)} ids, but the model's context length is {longest}. Shorten the prompt.",
+                param=name,
+                code="context_length_exceeded",
+            )
+
+
+def end_error(state: ReqState) -> RequestError | None:
+    """What ended the request if it was an error; read under the call's lock."""
+    finish = state.finish
+    if finish is not None and finish.type == "abort" and finish.status_code is not None:
+        return RequestError(
+            finish.message or "the request failed", status_code=finish.status_code, code=finish.err_type
+        )
+    return None
+
+
+def finish_word(finish: FinishReason | None) -> str | None:
+    """OpenAI's finish_reason. "abort" is not one of OpenAI's: an operator ended the request, and no other word is true."""
+    return None if finish is None else finish.type
+
+
+def usage(states: Sequence[ReqState]) -> dict[str, Any]:
+    """Of finished requests, together."""
+    prompt = sum(state.prompt_tokens for state in states)
+    completion = sum(len(state.output_ids) for state in states)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(state.cached_tokens for state in states)},
+    }

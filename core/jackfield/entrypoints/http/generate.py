@@ -1,0 +1,90 @@
+"""`/generate`: SGLang's own route."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+from starlette.types import ASGIApp
+
+from jackfield.entrypoints.calls import Answer, news
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.exchange import (
+    Exchange,
+    check_ids_count,
+    check_prompt_count,
+    json_response,
+)
+from jackfield.entrypoints.http.schemas.native import GenerateBody
+from jackfield.entrypoints.http.sse import DONE, EventStream, event
+from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
+from jackfield.managers.req_state import ReqState
+from jackfield.managers.tokenizer_manager import GenerateRequest
+
+_IMPLEMENTED = ("text", "input_ids", "sampling_params", "rid", "stream", "log_metrics")
+_NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
+
+
+async def generate(exchange: Exchange) -> ASGIApp:
+    body: GenerateBody = exchange.body
+    exchange.names.update(prompt="text")
+    request = _request(exchange, body)
+    service = exchange.service
+    call = await service.submit(lambda: request)
+    if not request.stream:
+        answers = await service.answers(call)
+        return json_response(answers if request.is_batch else answers[0])
+    batched = request.is_batch
+    updates = service.news(call, lambda states: _updates(states, batched, service.args.incremental_streaming_output))
+    # The first news come before the status is sent: a request that is refused only now is still a plain error.
+    return EventStream(_events(await anext(updates), updates))
+
+
+def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
+    _refuse_not_yet(body)
+    if (body.text is None) == (body.input_ids is None):
+        raise ApiError(400, "give exactly one of text and input_ids", param="text", code="invalid_value")
+    for name, value in (("text", body.text), ("input_ids", body.input_ids)):
+        check_prompt_count(exchange, value, name)
+    check_ids_count(exchange, body.input_ids, "input_ids")
+    longest = exchange.service.args.max_request_id_length
+    for rid in body.rid if isinstance(body.rid, list) else [body.rid]:
+        if isinstance(rid, str) and not 1 <= len(rid) <= longest:
+            raise ApiError(
+                400, f"a rid has 1 to {longest} characters, not {len(rid)}", param="rid", code="invalid_value"
+            )
+    return GenerateRequest(
+        prompt=body.text,
+        input_ids=body.input_ids,
+        sampling_params=body.sampling_params,
+        stream=bool(body.stream),
+        rid=body.rid,
+    )
+
+
+def _refuse_not_yet(body: GenerateBody) -> None:
+    sent = {name: value for name in _NOT_YET if (value := getattr(body, name)) is not None}
+    refuse_not_yet(sent)
+    for name, value in sent.items():
+        if name not in NOT_YET and value:
+            raise ApiError(400, f"{name} is not supported by this version", param=name, code="not_supported")
+
+
+def _updates(states: Sequence[ReqState], batched: bool, incremental: bool) -> list[Answer]:
+    answers = news(states, batched)
+    if incremental:
+        by_index = {state.index: state for state in states}
+        for answer in answers:
+            # A single request has no index in its answer; it is the only state.
+            state = by_index[answer.get("index", 0)]
+            answer["text"], answer["output_ids"] = state.delta()
+    return answers
+
+
+async def _events(first: list[Answer], updates: AsyncGenerator[list[Answer], None]) -> AsyncGenerator[bytes, None]:
+    try:
+        yield b"".join(map(event, first))
+        async for answers in updates:
+            yield b"".join(map(event, answers))
+        yield DONE
+    finally:
+        await updates.aclose()

@@ -1,0 +1,151 @@
+"""Routes that tell: health, models, the stack, numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from jackfield import __version__
+from jackfield.entrypoints.http.errors import ApiError, unavailable
+from jackfield.entrypoints.http.exchange import Exchange, json_response, unknown_model
+from jackfield.entrypoints.server_info import server_info
+from jackfield.managers.tokenizer_manager import TokenizerManager
+
+
+async def ping(exchange: Exchange) -> ASGIApp:
+    return json_response({"status": "alive"})
+
+
+async def health(exchange: Exchange) -> ASGIApp:
+    if (problem := exchange.service.status.problem) is not None:
+        raise unavailable(problem, "unhealthy")
+    return json_response({"status": "healthy"})
+
+
+async def ready(exchange: Exchange) -> ASGIApp:
+    status = exchange.service.status
+    if not status.accepts:
+        raise unavailable(status.problem or "the server takes no requests", "not_ready")
+    return json_response({"status": "ready"})
+
+
+async def models(exchange: Exchange) -> ASGIApp:
+    return json_response({"object": "list", "data": [_model(exchange)]})
+
+
+async def model(exchange: Exchange) -> ASGIApp:
+    served = _model(exchange)
+    if exchange.path["model"] != served["id"]:
+        raise unknown_model(exchange.path["model"], served["id"])
+    return json_response(served)
+
+
+def _model(exchange: Exchange) -> dict[str, Any]:
+    serving = exchange.service.serving
+    replica = serving.replica
+    return {
+        "id": replica.model_name,
+        "object": "model",
+        "created": serving.created,
+        "owned_by": "jackfield",
+        "root": replica.args.model_path or replica.model_name,
+        "max_model_len": replica.tokenizer_manager.limits.context_length,
+    }
+
+
+async def model_info(exchange: Exchange) -> ASGIApp:
+    replica = exchange.service.serving.replica
+    limits = replica.tokenizer_manager.limits
+    tokenizer = replica.tokenizer_manager.tokenizer
+    return json_response(
+        {
+            "model_path": replica.args.model_path or replica.model_name,
+            "served_model_name": replica.model_name,
+            "is_generation": True,
+            "has_tokenizer": tokenizer is not None,
+            "has_chat_template": replica.template_manager.has_template,
+            "context_length": limits.context_length,
+            "vocab_size": limits.vocab_size,
+            "max_total_tokens": limits.total_slots,
+            "page_size": limits.page_size,
+        }
+    )
+
+
+async def info(exchange: Exchange) -> ASGIApp:
+    state = await exchange.service.ask(TokenizerManager.request_state)
+    return json_response(server_info(exchange.service.serving.replica, state.data))
+
+
+async def plugins(exchange: Exchange) -> ASGIApp:
+    serving = exchange.service.serving
+    state = await exchange.service.ask(TokenizerManager.request_state)
+    told = server_info(serving.replica, state.data)
+    return json_response(
+        {
+            "version": __version__,
+            "stack": told["stack"],
+            "hooks": serving.replica.monitor.timings(),
+            "faults": serving.replica.monitor.faults(),
+        }
+    )
+
+
+async def metrics(exchange: Exchange) -> ASGIApp:
+    monitor = exchange.service.serving.replica.monitor
+    accept = exchange.headers.get("accept", "")
+    shown = await exchange.service.control(lambda: monitor.expose(accept))
+    if shown is None:
+        raise ApiError(
+            404, "no metrics sink is part of this run: start the server with --metrics prometheus", code="no_metrics"
+        )
+    return Response(shown.body, headers={"content-type": shown.content_type})
+
+
+async def flush_cache(exchange: Exchange) -> ASGIApp:
+    """Refused while anything runs; with ?timeout=SECONDS it waits for the server to be idle."""
+    deadline = asyncio.get_running_loop().time() + _timeout(exchange.query.get("timeout"))
+    while True:
+        reply = await exchange.service.ask(TokenizerManager.flush_cache)
+        if reply.ok:
+            return json_response({"success": True, "message": "the cache was flushed"})
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise ApiError(400, reply.message, code="not_idle")
+        # The scheduler tells nobody when it becomes idle; asking twenty times a second costs it nothing to speak of.
+        await asyncio.sleep(min(0.05, left))
+
+
+MAX_FLUSH_SECONDS = 600.0
+
+
+def _timeout(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_FLUSH_SECONDS:
+        raise ApiError(
+            400,
+            f"timeout is a number of seconds from 0 to {MAX_FLUSH_SECONDS:g}",
+            param="timeout",
+            code="invalid_value",
+        )
+    return seconds
+
+
+async def abort_request(exchange: Exchange) -> ASGIApp:
+    body = exchange.body
+    if (body.rid is None) == (not body.abort_all):
+        raise ApiError(400, "give exactly one of rid and abort_all: true", param="rid", code="invalid_value")
+    service = exchange.service
+    if body.abort_all:
+        count = service.abort_all(body.abort_message)
+    else:
+        count = service.abort(lambda manager: manager.labelled(body.rid), body.abort_message)
+    return json_response({"aborted": count})

@@ -1,0 +1,96 @@
+"""What both OpenAI routes do alike: the sampling parameters, the ids of answers, and the pieces that a stream is made of."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.exchange import Exchange, end_error, finish_word, usage
+from jackfield.entrypoints.http.schemas.openai import SAMPLING_FIELDS, Sampling
+from jackfield.managers.req_state import ReqState
+
+
+def sampling_params(body: Sampling, more: Sequence[str]) -> dict[str, Any]:
+    """The fields that clients may send, under the runtime's names. more: further fields of this route."""
+    return {name: value for name in (*SAMPLING_FIELDS, *more) if (value := getattr(body, name)) is not None}
+
+
+def check_stream_options(body: Sampling) -> bool:
+    """Whether the usage is asked for in the stream."""
+    if body.stream_options is None:
+        return False
+    if not body.stream:
+        raise ApiError(
+            400, "stream_options is allowed only with stream: true", param="stream_options", code="invalid_value"
+        )
+    return bool(body.stream_options.include_usage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What every object of one answer begins with. labels: the requests' ids, by which /abort_request knows them."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+    @classmethod
+    def new(cls, exchange: Exchange, prefix: str) -> Head:
+        serving = exchange.service.serving
+        return cls(
+            id=f"{prefix}-{uuid.uuid4().hex}",
+            created=int(time.time()),
+            model=serving.replica.model_name,
+            fingerprint=serving.fingerprint,
+        )
+
+    def labels(self, count: int) -> list[str]:
+        """One request has the answer's own id; several have it with their number."""
+        return [self.id] if count == 1 else [f"{self.id}-{i}" for i in range(count)]
+
+    def object(self, kind: str, choices: list[dict[str, Any]], tokens: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+            "usage": tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New text of one choice; finish_reason with the last. usage: of the whole call, when this piece completes it."""
+
+    index: int
+    text: str
+    finish_reason: str | None
+    usage: dict[str, Any] | None = None
+
+
+def pieces(states: Sequence[ReqState]) -> list[Piece]:
+    """A reader for `Service.news`. Raises RequestError for a request that failed."""
+    found = []
+    for state in states:
+        if state.told or not state.has_news:
+            continue
+        if (error := end_error(state)) is not None:
+            raise error
+        # The end is told with the scheduler's last word: only then are the counts complete.
+        over = state.finish is not None and state.closed
+        text, _ = state.delta()
+        if not text and not over:
+            continue
+        state.told = over
+        done = over and all(other.told for other in states)
+        found.append(
+            Piece(state.index, text, finish_word(state.finish) if over else None, usage(states) if done else None)
+        )
+    return found

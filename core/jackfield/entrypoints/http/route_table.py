@@ -1,0 +1,151 @@
+"""The one table of routes. The application, the walk over all keys in the tests, and the endpoint reference are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from jackfield.entrypoints.http import chat, completions, generate, info
+from jackfield.entrypoints.http.auth import Level
+from jackfield.entrypoints.http.exchange import Handler
+from jackfield.entrypoints.http.schemas import native, openai
+
+DEFAULT_LEVEL = Level.KEY
+"""Of every path that the table does not hold: denied before it is not found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpRoute:
+    """path        with {parameters} as Starlette writes them; two entries never match one path
+    request     model of the JSON body; None: no body is read
+    response    model of the answer, for tests and the reference; None: the summary or `answer` says it
+    stream      model of a streamed event
+    generates   takes part in draining, in the limit of concurrent requests, and in aborts when the client has gone
+    query       query parameter -> what it means
+    """
+
+    path: str
+    methods: tuple[str, ...]
+    level: Level
+    handler: Handler
+    summary: str
+    request: type[BaseModel] | None = None
+    response: type[BaseModel] | None = None
+    stream: type[BaseModel] | None = None
+    generates: bool = False
+    query: Mapping[str, str] | None = None
+    answer: str = ""
+
+
+def _get(path: str, level: Level, handler: Handler, summary: str, **more: Any) -> HttpRoute:
+    return HttpRoute(path=path, methods=("GET",), level=level, handler=handler, summary=summary, **more)
+
+
+ROUTES: tuple[HttpRoute, ...] = (
+    HttpRoute(
+        path="/generate",
+        methods=("POST", "PUT"),
+        level=Level.KEY,
+        handler=generate.generate,
+        summary="Complete one prompt or a batch, in SGLang's shape.",
+        request=native.GenerateBody,
+        response=native.GenerateAnswer,
+        stream=native.GenerateAnswer,
+        generates=True,
+    ),
+    HttpRoute(
+        path="/v1/completions",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=completions.completions,
+        summary="OpenAI's completions: one choice a prompt.",
+        request=openai.CompletionBody,
+        response=openai.Completion,
+        stream=openai.Completion,
+        generates=True,
+    ),
+    HttpRoute(
+        path="/v1/chat/completions",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=chat.chat_completions,
+        summary="OpenAI's chat completions, through the model's chat template.",
+        request=openai.ChatBody,
+        response=openai.ChatCompletion,
+        stream=openai.ChatChunk,
+        generates=True,
+    ),
+    _get("/v1/models", Level.KEY, info.models, "The served model, as OpenAI lists it.", response=openai.ModelList),
+    _get("/v1/models/{model:path}", Level.KEY, info.model, "One model, or 404.", response=openai.Model),
+    _get(
+        "/health",
+        Level.OPEN,
+        info.health,
+        "200 if the server works; 503 while it starts or drains, when it has failed, and when it does not get on.",
+        answer='`{"status": "healthy"}`',
+    ),
+    _get(
+        "/ready",
+        Level.OPEN,
+        info.ready,
+        "200 if a request would be taken now, else 503.",
+        answer='`{"status": "ready"}`',
+    ),
+    _get(
+        "/ping",
+        Level.OPEN,
+        info.ping,
+        "200 as long as the process answers, in every state.",
+        answer='`{"status": "alive"}`',
+    ),
+    _get(
+        "/model_info",
+        Level.KEY,
+        info.model_info,
+        "The model and its limits.",
+        answer="model_path, served_model_name, is_generation, has_tokenizer, has_chat_template, context_length, vocab_size, "
+        "max_total_tokens, page_size",
+    ),
+    _get(
+        "/server_info",
+        Level.KEY,
+        info.info,
+        "Arguments, the stack with its hash and reasons, the scheduler's and the KV pool's numbers, processes.",
+        answer="version, args (keys are never shown), stack, scheduler, kv, faults, failure, processes",
+    ),
+    _get(
+        "/plugins",
+        Level.KEY,
+        info.plugins,
+        "The active stack, the calls and seconds of each plugin's lifecycle hooks, and its faults.",
+        answer="version, stack, hooks (plugin -> hook -> calls, seconds), faults",
+    ),
+    _get(
+        "/metrics",
+        Level.KEY,
+        info.metrics,
+        "Metrics for Prometheus; 404 without a sink that shows any.",
+        answer="the text format that `Accept` asks for",
+    ),
+    HttpRoute(
+        path="/flush_cache",
+        methods=("GET", "POST"),
+        level=Level.ADMIN,
+        handler=info.flush_cache,
+        summary="Forget all cached prefixes. 400 while any request is open.",
+        query={"timeout": "seconds to wait for the server to be idle (default 0, at most 600)"},
+        response=native.FlushAnswer,
+    ),
+    HttpRoute(
+        path="/abort_request",
+        methods=("POST",),
+        level=Level.ADMIN,
+        handler=info.abort_request,
+        summary="End one request by its id, or all. Their clients get what there is, with finish reason abort.",
+        request=native.AbortBody,
+        response=native.AbortAnswer,
+    ),
+)

@@ -1,0 +1,85 @@
+"""Requests and answers of the native routes, in SGLang's shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from jackfield.entrypoints.http.schemas.common import Answer, Flag, Native, NotYet, Text
+
+
+class GenerateBody(Native):
+    """One prompt or a batch: exactly one of `text` and `input_ids`."""
+
+    text: Any = Field(None, description="The prompt, or a list of prompts.")
+    input_ids: Any = Field(None, description="Token ids of the prompt, or a list of such lists.")
+    sampling_params: Any = Field(
+        None, description="SGLang's sampling parameters, for all prompts or one object a prompt."
+    )
+    rid: Any = Field(None, description="The client's id of the request, unique among live ones.")
+    stream: Flag | None = Field(None, description="Answer with server-sent events.")
+    log_metrics: Flag | None = Field(None, description="Accepted and without effect.")
+    input_embeds: NotYet = None
+    image_data: NotYet = None
+    video_data: NotYet = None
+    audio_data: NotYet = None
+    modalities: NotYet = None
+    return_logprob: NotYet = None
+    logprob_start_len: NotYet = None
+    top_logprobs_num: NotYet = None
+    token_ids_logprob: NotYet = None
+    return_text_in_logprobs: NotYet = None
+    return_hidden_states: NotYet = None
+    return_routed_experts: NotYet = None
+    return_prompt_token_ids: NotYet = None
+    return_entropy: NotYet = None
+    session_id: NotYet = None
+    session_params: NotYet = None
+    lora_path: NotYet = None
+    custom_logit_processor: NotYet = None
+    priority: NotYet = None
+    extra_key: NotYet = None
+    cache_salt: NotYet = None
+    bootstrap_host: NotYet = None
+    bootstrap_port: NotYet = None
+    bootstrap_room: NotYet = None
+    background: NotYet = None
+    require_reasoning: NotYet = None
+    max_thinking_tokens: NotYet = None
+
+
+class GenerateMeta(Answer):
+    id: str
+    finish_reason: dict[str, Any] | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    e2e_latency: float | None = Field(None, description="Seconds; with the complete answer.")
+    stage_times: dict[str, float] | None = Field(None, description="Seconds by stage; with the complete answer.")
+
+
+class GenerateAnswer(Answer):
+    """Of a batch, a list of these; in a stream, one an event, and `index` says to which prompt it belongs."""
+
+    text: str
+    output_ids: list[int]
+    meta_info: GenerateMeta
+    index: int | None = Field(None, description="In streams of a batch: the prompt's position.")
+
+
+class AbortBody(Native):
+    """Exactly one of `rid` and `abort_all`."""
+
+    rid: Text | None = Field(None, description="The client's id of a request, or the id in its answer.")
+    abort_all: Flag | None = Field(None, description="End every request.")
+    abort_message: Text | None = Field(None, max_length=1024, description="Told to the clients of these requests.")
+
+
+class AbortAnswer(Answer):
+    aborted: int = Field(description="How many open requests were asked to end.")
+
+
+class FlushAnswer(Answer):
+    success: bool
+    message: str

@@ -1,0 +1,192 @@
+"""Requests and answers of the OpenAI routes. Sampling fields are checked where all of them are: `managers.sampling_params`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from jackfield.entrypoints.http.schemas.common import Answer, Count, Flag, NotYet, OpenAI, Text
+
+
+class StreamOptions(OpenAI):
+    include_usage: Flag | None = Field(None, description="One more chunk at the end, with the usage and no choices.")
+
+
+class Sampling(OpenAI):
+    """Fields that both OpenAI routes have."""
+
+    model: Text | None = Field(None, description="The served model's id; not given: the served model.")
+    stream: Flag | None = Field(None, description="Answer with server-sent events.")
+    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
+    temperature: Any = Field(None, description="0 is greedy.")
+    top_p: Any = Field(None, description="Nucleus sampling, above 0 and at most 1.")
+    stop: Any = Field(None, description="A text, or up to 32 texts, at which the answer ends.")
+    seed: Any = Field(None, description="Seed of this request's draws.")
+    top_k: Any = Field(None, description="Extension: sample from the k likeliest tokens.")
+    min_p: Any = Field(None, description="Extension: drop tokens below this share of the likeliest one's probability.")
+    stop_token_ids: Any = Field(None, description="Extension: ids at which the answer ends.")
+    ignore_eos: Any = Field(None, description="Extension: do not stop at the model's end token.")
+    skip_special_tokens: Any = Field(None, description="Extension: leave special tokens out of the text.")
+    no_stop_trim: Any = Field(None, description="Extension: keep the stop string in the text.")
+    n: NotYet = None
+    best_of: NotYet = None
+    frequency_penalty: NotYet = None
+    presence_penalty: NotYet = None
+    repetition_penalty: NotYet = None
+    logit_bias: NotYet = None
+    logprobs: NotYet = None
+    min_tokens: NotYet = None
+    regex: NotYet = None
+    ebnf: NotYet = None
+    json_schema: NotYet = None
+    structural_tag: NotYet = None
+    custom_logit_processor: NotYet = None
+
+
+SAMPLING_FIELDS = tuple(name for name in Sampling.model_fields if name not in ("model", "stream", "stream_options"))
+"""Fields that go on to `managers.sampling_params` under the same name."""
+
+
+class CompletionBody(Sampling):
+    prompt: Any = Field(
+        description="Text, texts, token ids, or lists of token ids. The text of a special token is that token here."
+    )
+    max_tokens: Count | None = Field(None, description="Most tokens to generate; not given: 16.")
+    echo: NotYet = None
+    suffix: NotYet = None
+
+
+COMPLETION_NOT_YET = ("echo", "suffix")
+
+
+class Message(OpenAI):
+    """Other fields, such as `name` and `tool_call_id`, are ignored."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
+        description="developer is the same as system."
+    )
+    content: Any = Field(None, description="Text, text parts, or null for none.")
+    tool_calls: Any = Field(None, description="Not supported by this version: refused unless empty.")
+    function_call: Any = Field(None, description="Not supported by this version: refused.")
+
+
+class ChatBody(Sampling):
+    messages: list[Message] = Field(
+        description="The conversation. Special tokens' text in a content is text, never a token. A last message of the "
+        "assistant is followed by a new turn, unless `continue_final_message` is true."
+    )
+    max_completion_tokens: Count | None = Field(None, description="Most tokens to generate; goes before `max_tokens`.")
+    max_tokens: Count | None = Field(None, description="The older name. Neither given: as many as fit.")
+    chat_template_kwargs: dict[Text, Any] | None = Field(
+        None, description="Extension: variables of the chat template; --chat-template-kwargs names those allowed."
+    )
+    continue_final_message: Flag | None = Field(None, description="Extension: go on with the last message's text.")
+    chat_template: Any = Field(None, description="Refused: a request brings no template.")
+    tools: NotYet = None
+    tool_choice: NotYet = None
+    functions: NotYet = None
+    function_call: NotYet = None
+    response_format: NotYet = None
+    top_logprobs: NotYet = None
+
+    @field_validator("chat_template")
+    @classmethod
+    def _no_template(cls, value: Any) -> Any:
+        if value is not None:
+            raise ValueError("a request may not bring a template; the server is started with --chat-template FILE")
+        return value
+
+
+CHAT_NOT_YET = ("tools", "tool_choice", "functions", "function_call", "response_format", "top_logprobs")
+
+
+class CachedTokens(Answer):
+    cached_tokens: int
+
+
+class Usage(Answer):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+class CompletionChoice(Answer):
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
+
+
+class Completion(Answer):
+    """In a stream, each event has this shape; `usage` is null but in the last, and only if it was asked for."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
+class AssistantMessage(Answer):
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class ChatChoice(Answer):
+    index: int
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: Literal["stop", "length", "abort"]
+
+
+class ChatCompletion(Answer):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class Delta(Answer):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChunkChoice(Answer):
+    index: int
+    delta: Delta
+    logprobs: None
+    finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
+
+
+class ChatChunk(Answer):
+    """An event of a chat stream: first the role, then contents, then one finish reason, then the usage if asked for."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+
+
+class Model(Answer):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: Literal["jackfield"]
+    root: str
+    max_model_len: int
+
+
+class ModelList(Answer):
+    object: Literal["list"]
+    data: list[Model]

@@ -1,0 +1,267 @@
+"""A server's life: bind, launch, serve, drain, end. Knows signals and exit codes; no route and no request.
+
+The socket listens before the model is loaded, so a port in use is told at once and clients get 503 instead of a refused
+connection. SIGTERM or SIGINT: new requests get 503, open ones finish, until --drain-timeout; a second one ends it at once.
+If the replica fails, open requests are told, and the process ends with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import h11
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.driver import Driver
+from jackfield.entrypoints.http.app import App
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.service import ServedReplica, Service, Serving
+from jackfield.entrypoints.http.status import Phase
+from jackfield.entrypoints.server_info import error_text
+from jackfield.entrypoints.warmup import warm_up
+
+log = logging.getLogger(__name__)
+
+Launch = Callable[[], ServedReplica]
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FAILED = 1
+
+LAST_WORDS_SECONDS = 2.0
+"""What open requests have to send their last words, once the replica has failed or the drain timeout is over."""
+
+POLL_SECONDS = 0.02
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class CannotListen(Exception):
+    """The address cannot be had; the text says which and why."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0: any free one. Raises CannotListen."""
+    where = url(host, port)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from error
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        # At once: two sockets may be bound to one port as long as neither listens.
+        bound.listen(2048)
+    except OSError as error:
+        bound.close()
+        hint = "; another process has this port: choose another with --port, or 0 for any" if port else ""
+        raise CannotListen(f"cannot listen on {where}: {error.strerror}{hint}") from error
+    return bound
+
+
+def url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server:
+    """One run.
+
+    launch     makes the replica; called on a thread that lives until the replica has ended, because a child may be tied to
+               the life of the thread that started it
+    announce   is told the one line that says that the server is up
+    """
+
+    def __init__(self, args: ServerArgs, launch: Launch, *, announce: Callable[[str], None] | None = None) -> None:
+        self.service = Service(args)
+        self._args = args
+        self._launch = launch
+        self._announce = announce or _print_line
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._error: BaseException | None = None
+        self._end_replica = threading.Event()
+        self._url = ""
+
+    async def run(self, sock: socket.socket) -> int:
+        """Serve until the end; the exit code. Raises what the launch raised."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._url = url(self._args.host, sock.getsockname()[1])
+        if self._args.host not in LOOPBACK and self._args.api_key is None:
+            log.warning("%s is open to others, and no --api-key is set: whoever reaches it may use it", self._url)
+        http = _Uvicorn(_uvicorn_config(App(self.service), self._args))
+        serving = asyncio.ensure_future(http.serve(sockets=[sock]))
+        replica = threading.Thread(target=self._run_replica, name="jackfield-replica", daemon=True)
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            replica.start()
+            await self._stop.wait()
+            await self._wait_for_open_calls()
+            http.should_exit = True
+            await serving
+        finally:
+            self.service.close()
+            await self._end(replica)
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+        if self._error is not None and self.service.status.phase is Phase.STARTING:
+            raise self._error
+        return 0 if self._error is None else FAILED
+
+    # the thread of the replica
+
+    def _run_replica(self) -> None:
+        driver = None
+        try:
+            replica = self._launch()
+            driver = Driver(replica, on_failure=lambda error: self._tell(self._failed, error))
+            if not self._args.skip_server_warmup:
+                warm_up(driver, has_tokenizer=replica.tokenizer_manager.tokenizer is not None)
+            self._tell(self._up, Serving(replica=replica, mover=driver))
+        except BaseException as error:
+            self._tell(self._failed, error)
+            if driver is None:
+                return
+        self._end_replica.wait()
+        try:
+            driver.stop()
+        except Exception:
+            log.exception("the replica did not end in order")
+
+    def _tell(self, hear: Callable[..., None], *news: object) -> None:
+        # The loop is closed when the server ended without waiting for this thread; then nobody wants to know.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(hear, *news)
+
+    # the event loop
+
+    def _up(self, serving: Serving) -> None:
+        if self._stop.is_set():
+            return
+        self.service.up(serving)
+        replica = serving.replica
+        self._announce(f"jackfield: {replica.model_name} is served at {self._url} (stack {replica.stack_hash[:12]})")
+
+    def _failed(self, error: BaseException) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        if self.service.status.phase is not Phase.STARTING:
+            log.critical("the replica has failed, so the server ends: %s", error_text(error), exc_info=error)
+            self.service.status.fail()
+        self._stop.set()
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        if self._signals > 1 or self.service.status.phase is Phase.STARTING:
+            # While it starts there is nobody to wait for, and the launch cannot be interrupted.
+            _leave(0 if self._signals == 1 else FAILED)
+        count = self.service.open_calls
+        log.warning(
+            "shutting down: %d open requests have %d s to finish; a second signal ends them",
+            count,
+            self._args.drain_timeout,
+        )
+        self.service.status.drain()
+        self._stop.set()
+
+    async def _wait_for_open_calls(self) -> None:
+        """Until the open requests have ended, for as long as they may take; then they are aborted and have a moment more."""
+        if self._error is None and not await self._idle_within(self._args.drain_timeout):
+            log.warning(
+                "%d requests were still open after the drain timeout; they are aborted", self.service.open_calls
+            )
+            self.service.abort_all()
+        await self._idle_within(LAST_WORDS_SECONDS)
+
+    async def _idle_within(self, seconds: float) -> bool:
+        deadline = self._loop.time() + seconds
+        while self.service.open_calls and self._loop.time() < deadline:
+            if self._error is not None:
+                deadline = min(deadline, self._loop.time() + LAST_WORDS_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
+        return self.service.open_calls == 0
+
+    async def _end(self, replica: threading.Thread) -> None:
+        self._end_replica.set()
+        deadline = self._loop.time() + self._args.shutdown_timeout + LAST_WORDS_SECONDS
+        while replica.is_alive():
+            if self._loop.time() > deadline:
+                log.error("the replica did not end in time; the process ends without it")
+                _leave(FAILED)
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _leave(code: int) -> None:
+    """End this process now, whatever its threads do. Children see their descriptor close, and end."""
+    logging.shutdown()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code)
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)
+
+
+def _uvicorn_config(app: App, args: ServerArgs) -> uvicorn.Config:
+    # Uvicorn warns of every malformed request, which is the client's affair.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    return uvicorn.Config(
+        app,
+        http=_Http,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=args.max_header_bytes,
+        timeout_graceful_shutdown=int(LAST_WORDS_SECONDS),
+    )
+
+
+class _Uvicorn(uvicorn.Server):
+    """Signals are this module's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Http(H11Protocol):
+    """What is no HTTP at all is answered in the shape of all other errors."""
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # An answer is under way already: nothing can be put between.
+            self.transport.close()
+            return
+        error = ApiError(400, "the request is not valid HTTP, or its head is too long", code="invalid_http")
+        body = msgspec.json.encode(error.body)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode("ascii")),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

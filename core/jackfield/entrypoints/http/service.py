@@ -1,0 +1,184 @@
+"""What every route works with: the replica, its mover, the threads for slow work, and the calls that are under way.
+
+It submits and follows calls for coroutines; it knows no route, no shape of an answer and no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.calls import Answer, Call, Mover, final_answer
+from jackfield.entrypoints.driver import DrivenRuntime
+from jackfield.entrypoints.http.auth import Keys
+from jackfield.entrypoints.http.errors import unavailable
+from jackfield.entrypoints.http.status import Phase, ServerStatus
+from jackfield.entrypoints.monitor import Monitor
+from jackfield.entrypoints.server_info import Replica
+from jackfield.ipc.messages import ControlReply
+from jackfield.managers.req_state import ReqState
+from jackfield.managers.template_manager import TemplateManager
+from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+
+T = TypeVar("T")
+
+TOKENIZER_THREADS = 4
+"""Tokenizing and rendering at once; the tokenizer spreads a batch over threads of its own."""
+
+CONTROL_THREADS = 4
+CONTROL_SECONDS = 30.0
+"""How long a control request may take: a step of the model may be under way, and it is answered between two."""
+
+
+class ServedReplica(Replica, DrivenRuntime, Protocol):
+    """A replica of any topology, as the server uses it."""
+
+    model_name: str
+    template_manager: TemplateManager
+    monitor: Monitor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """A replica that is up. created: when, in seconds since the epoch."""
+
+    replica: ServedReplica
+    mover: Mover
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def fingerprint(self) -> str:
+        """What OpenAI calls system_fingerprint: answers of the same stack and model come from the same code."""
+        return f"jf-{self.replica.stack_hash[:12]}"
+
+
+class Service:
+    """args     as the user gave them, for the ceilings; the replica has the resolved ones
+    open_calls  generation requests under way
+    """
+
+    def __init__(self, args: ServerArgs) -> None:
+        self.args = args
+        self.keys = Keys(args.api_key, args.admin_api_key)
+        self.status = ServerStatus()
+        self.open_calls = 0
+        self._serving: Serving | None = None
+        self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, "jackfield-tokenize")
+        # Of its own, so that a flood of long prompts does not keep an operator from asking how things are.
+        self._control_pool = ThreadPoolExecutor(CONTROL_THREADS, "jackfield-control")
+
+    def up(self, serving: Serving) -> None:
+        self._serving = serving
+        self.status.checks.append(serving.replica.monitor.health.stalled)
+        self.status.up()
+
+    @property
+    def serving(self) -> Serving:
+        """Raises ApiError 503 while there is none."""
+        if self._serving is None:
+            raise unavailable("the server is starting", "starting")
+        return self._serving
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """None while there is no replica."""
+        return None if self._serving is None else self._serving.replica.monitor
+
+    def enter(self) -> None:
+        """Count a generation request in, or refuse it with 503."""
+        if not self.status.accepts:
+            code = {Phase.STARTING: "starting", Phase.DRAINING: "draining"}.get(self.status.phase, "failed")
+            raise unavailable(f"{self.status.problem}: no request is taken", code)
+        if self.open_calls >= self.args.max_concurrent_requests:
+            raise unavailable(
+                f"the server has {self.open_calls} requests at once, and takes no more (--max-concurrent-requests)",
+                "too_many_requests",
+            )
+        self.open_calls += 1
+
+    def leave(self) -> None:
+        self.open_calls -= 1
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Tokenizing, rendering: what would block the event loop, a few at once."""
+        return await asyncio.wrap_future(self._pool.submit(work))
+
+    async def control(self, work: Callable[[], T]) -> T:
+        """What waits for the scheduler or another part."""
+        return await asyncio.wrap_future(self._control_pool.submit(work))
+
+    async def ask(self, send: Callable[[TokenizerManager], int]) -> ControlReply:
+        """The scheduler's answer to a control request. Raises ApiError 503 if none comes in time."""
+        mover = self.serving.mover
+        try:
+            return await self.control(lambda: mover.control(send, CONTROL_SECONDS))
+        except TimeoutError:
+            raise unavailable(f"the scheduler did not answer within {CONTROL_SECONDS:g} s", "scheduler_busy") from None
+
+    async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
+        """Make the request and hand it over, on a thread. A caller that is cancelled leaves nothing behind."""
+        mover = self.serving.mover
+        job = self._pool.submit(lambda: mover.submit(make()))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(job))
+        except asyncio.CancelledError:
+            if not job.cancel():
+                job.add_done_callback(_orphan)
+            raise
+
+    async def answers(self, call: Call) -> list[Answer]:
+        """All answers, complete. Raises RequestError, ReplicaFailed; a caller that is cancelled ends the call."""
+        try:
+            while not call.closed:
+                await call.wait_async()
+            return call.read(lambda states: [final_answer(state) for state in states])  # type: ignore[no-any-return]
+        finally:
+            if not call.closed:
+                call.orphan()
+
+    async def news(self, call: Call, reader: Callable[[Sequence[ReqState]], list[T]]) -> AsyncGenerator[list[T], None]:
+        """What `reader` makes of the states whenever something came, until all are told. Errors and ends as `answers`.
+
+        reader   sets `told` on each state whose end it has reported
+        """
+        try:
+            while True:
+                fresh, over = call.read(lambda states: (reader(states), all(state.told for state in states)))
+                if fresh:
+                    yield fresh
+                if over:
+                    return
+                await call.wait_async()
+        finally:
+            if not call.closed:
+                call.orphan()
+
+    def abort_all(self, message: str | None = None) -> int:
+        """Ask for the end of every open request; says how many there are. Does not wait."""
+        return self.abort(lambda manager: list(manager.rid_to_state.values()), message)
+
+    def abort(self, choose: Callable[[TokenizerManager], list[ReqState]], message: str | None = None) -> int:
+        if self._serving is None:
+            return 0
+        replica = self._serving.replica
+        manager = replica.tokenizer_manager
+        with manager.lock:
+            states = [state for state in choose(manager) if state.finish is None and not state.abort_sent]
+            for state in states:
+                manager.abort(state, message)
+        replica.wake()
+        return len(states)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._control_pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _orphan(job: Future[Any]) -> None:
+    if not job.cancelled() and job.exception() is None:
+        job.result().orphan()
