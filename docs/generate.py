@@ -213,7 +213,8 @@ def _imported(dotted: str) -> Any:
 def _options_table(model: Any) -> Iterator[str]:
     yield "| option | type | default | meaning |\n|---|---|---|---|"
     for name, field in model.model_fields.items():
-        kind = str(getattr(field.annotation, "__name__", field.annotation)).replace("|", "\\|").replace("typing.", "")
+        kind = field.annotation.__name__ if inspect.isclass(field.annotation) else str(field.annotation)
+        kind = kind.replace("|", "\\|").replace("typing.", "")
         default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
         yield f"| `{name}` | {kind} | {default} | {field.description or ''} |"
     yield ""

@@ -75,7 +75,7 @@ class ObserverContext(PluginContext):
 class ObserverSpecs:
     """An observer has no object of its own: it implements any of these at module level and keeps its state in its module,
     from `jackfield_process_started` (the only one that is handed the options) on. With the inline topology one process
-    plays all roles, so each hook is called there. For the same reason an observer is used at most once in a run.
+    plays all roles, so each hook is called there. A run uses an observer at most once, because its state is the module's.
     Exceptions are counted and logged once per kind of error; at `--plugin-fault-limit` the observer is quarantined, the
     others go on."""
 

@@ -96,7 +96,8 @@ def _type(entry: dict[str, Any], schema: dict[str, Any]) -> str:
     if arms:
         return " | ".join(_type(arm, schema) for arm in arms)
     if entry.get("type") == "array" and isinstance(entry.get("items"), dict):
-        return f"array of {_type(entry['items'], schema)}"
+        items = _type(entry["items"], schema)
+        return f"array of ({items})" if " | " in items else f"array of {items}"
     return str(entry.get("type", "any"))
 
 

@@ -212,7 +212,8 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> No
         sources={
             "acme_policy": POLICY,
             "options": "from pydantic import BaseModel, Field\n"
-            "class Options(BaseModel):\n    depth: int = Field(3, description='how deep')\n",
+            "class Options(BaseModel):\n    depth: int = Field(3, description='how deep')\n"
+            "    script: list[str | list[int]] = []\n",
         },
     )
     manifest = live_site.folder / package / "plugin.toml"
@@ -220,7 +221,14 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> No
     (shown,) = json.loads(output(capsys, "plugins", "show", "schedule-policy.Acme_Policy", "--json"))
     assert (shown["name"], shown["status"], shown["flag"]) == ("acme-policy", "ok", "--schedule-policy")
     assert shown["option_fields"] == [
-        {"name": "depth", "type": "integer", "default": 3, "required": False, "description": "how deep"}
+        {"name": "depth", "type": "integer", "default": 3, "required": False, "description": "how deep"},
+        {
+            "name": "script",
+            "type": "array of (string | array of integer)",
+            "default": [],
+            "required": False,
+            "description": "",
+        },
     ]
     text = output(capsys, "plugins", "show", "schedule_policy.acme-policy")
     assert "--option schedule_policy.acme-policy.NAME=VALUE" in text
