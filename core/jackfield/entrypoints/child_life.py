@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.entrypoints.child_orders import Failed, Found, Orders, Ready, ToChild
+from jackfield.entrypoints.child_orders import Failed, Found, Orders, Progress, Ready, ToChild
 from jackfield.entrypoints.child_roles import ROLES, Part
 from jackfield.hookspecs import ProcessInfo
 from jackfield.ipc.framed_link import FramedLink
@@ -102,10 +102,14 @@ def live(role: str, descriptor: int) -> int:
 
 def _work(orders: Orders, life: Life) -> None:
     plan = orders.plan()
-    found = Found(stack_hash=stack_hash(plan.stack), contents=contents(plan.stack))
+    found = _found(orders.role, plan.stack)
     life.link.send(found)
     process = ProcessInfo(role=orders.role, pid=os.getpid(), stack_hash=found.stack_hash)
-    part: Part = ROLES[orders.role](plan, Path(orders.run_directory))
+
+    def progress(what: str, done: int, total: int) -> None:
+        life.link.send(Progress(what=what, done=done, total=total))
+
+    part: Part = ROLES[orders.role](plan, Path(orders.run_directory), progress)
     try:
         part.observers.started(process)
         life.ring = part.wake
@@ -119,6 +123,17 @@ def _work(orders: Orders, life: Life) -> None:
             part.observers.stopping(process)
     finally:
         part.close()
+
+
+def _found(role: str, stack: ResolvedStack) -> Found:
+    """Raises ConfigurationError if this process cannot import what the main process chose."""
+    try:
+        return Found(stack_hash=stack_hash(stack), contents=contents(stack))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"the {role} process refuses: {error}. The main process can, by an import hook of its own or from files that are "
+            "gone since; install the package where every process finds it"
+        ) from error
 
 
 def contents(stack: ResolvedStack) -> dict[str, str]:

@@ -50,7 +50,7 @@ def package_digest(package: str) -> str:
     """Content digest of a top-level import package, found as `import` would find it. Cached for the process."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
-        raise ConfigurationError(f"the package {package} of a selected plugin is not importable in this process")
+        raise ConfigurationError(f"the package {package} of a selected plugin cannot be imported here")
     return content_digest(*(Path(location) for location in spec.submodule_search_locations))
 
 
