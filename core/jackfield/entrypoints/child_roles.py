@@ -21,6 +21,9 @@ from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import load_stack
 from jackfield.stack.observers import ObserverHub
 
+Progress = Callable[[str, int, int], None]
+"""Takes what is being done at the start, how much of it is done, and how much there is; see `WorkerContext`."""
+
 
 class Part(Protocol):
     """limits: the worker's, if there is one here."""
@@ -46,14 +49,14 @@ class Part(Protocol):
 class SchedulerPart:
     """Scheduler, loop and worker. The sockets are bound before the model is loaded, so that nobody waits for them later."""
 
-    def __init__(self, plan: ReplicaPlan, directory: Path) -> None:
+    def __init__(self, plan: ReplicaPlan, directory: Path, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="scheduler")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
         self.observers = ObserverHub(loaded, ledger)
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "scheduler"), ToScheduler)
         clock = MonotonicClock()
-        self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock)
+        self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, progress)
         self.limits: WorkerLimits | None = self._worker.limits
         side = build_scheduler(
             plan,
@@ -85,7 +88,7 @@ class SchedulerPart:
 
 
 class DetokenizerPart:
-    def __init__(self, plan: ReplicaPlan, directory: Path) -> None:
+    def __init__(self, plan: ReplicaPlan, directory: Path, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="detokenizer")
         self.observers = ObserverHub(
             loaded, FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
@@ -113,6 +116,6 @@ class DetokenizerPart:
         self._context.destroy(linger=0)
 
 
-ROLES: Mapping[str, Callable[[ReplicaPlan, Path], Part]] = MappingProxyType(
+ROLES: Mapping[str, Callable[[ReplicaPlan, Path, Progress], Part]] = MappingProxyType(
     {"scheduler": SchedulerPart, "detokenizer": DetokenizerPart}
 )

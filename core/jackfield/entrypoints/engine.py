@@ -17,6 +17,7 @@ from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.launcher import launch
 from jackfield.entrypoints.server_info import server_info
+from jackfield.hookspecs import Exposition
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
 
@@ -172,6 +173,11 @@ class Engine:
             # Nobody answers any more, but what is left can be read.
             return server_info(self._runtime, self._runtime.scheduler.state().as_data())
         return server_info(self._runtime, self._mover.control(TokenizerManager.request_state).data)
+
+    def expose_metrics(self, accept: str = "") -> Exposition | None:
+        """What a scrape would get from the first sink that answers one, in a format of `accept` (as in HTTP); None: no sink
+        does. With metrics=["prometheus"], `.body` is Prometheus' text."""
+        return self._runtime.monitor.expose(accept)
 
     def shutdown(self) -> None:
         """End open requests and free the model. A second call does nothing."""

@@ -35,7 +35,10 @@ def launch(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> Run
     nothing is left running then.
     """
     args, provenance = with_topology(args, provenance, "inline", OFFLINE)
-    return launch_processes(args, provenance) if args.topology == "processes" else launch_inline(args, provenance)
+    if args.topology != "processes":
+        return launch_inline(args, provenance)
+    with StartProgress() as progress:
+        return launch_processes(args, provenance, on_progress=lambda _role, *news: progress(*news))
 
 
 def launch_inline(

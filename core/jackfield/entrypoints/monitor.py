@@ -67,7 +67,6 @@ class Monitor:
         self._manager: TokenizerManager | None = None
         self._processes: Processes = list
         self._report: SchedulerReport | None = None
-        self._steps = 0
         self._increases = _Increases()
 
     def attach(self, manager: TokenizerManager, processes: Processes) -> None:
@@ -202,8 +201,7 @@ class Monitor:
             if tokens
         ]
         samples.append(Sample(name="evicted_tokens_total", value=report.evicted_tokens))
-        samples.append(Sample(name="scheduler_steps_total", value=report.steps - self._steps))
-        self._steps = report.steps
+        samples.append(Sample(name="scheduler_steps_total", value=report.new_steps))
         samples += [Sample(name="scheduler_step_duration_seconds", value=value) for value in report.step_seconds]
         samples += [Sample(name="scheduler_step_cpu_seconds", value=value) for value in report.step_cpu_seconds]
         return samples

@@ -11,7 +11,8 @@ import time
 from jackfield.entrypoints.calls import Mover, final_answer
 from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
 
-PROMPT = "The jackfield is ready"
+PROMPT = "Hi"
+"""Short: it must fit into any context that is worth serving."""
 NEW_TOKENS = 4
 
 

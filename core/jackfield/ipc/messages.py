@@ -119,7 +119,7 @@ class PluginFaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class SchedulerReport(Message, frozen=True, kw_only=True):
     """The scheduler's numbers: after a step at most once an interval, and once whenever it becomes idle.
 
-    steps                steps committed so far
+    steps                steps committed so far, those of the warm-up included; new_steps: without them, since the last report
     running, waiting     requests
     kv_total .. kv_held  slots, as in `SlotAccounts`
     seconds              time since the last report, without the time in which nothing was open
@@ -140,6 +140,7 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     kv_pending: int
     kv_held: int
     seconds: float = 0.0
+    new_steps: int = 0
     prefill_tokens: int = 0
     cached_tokens: int = 0
     decode_tokens: int = 0

@@ -51,6 +51,7 @@ def test_interval_0_reports_every_step() -> None:
     run.run()
     assert [report.steps for report in run.reports] == [1, 2, 3, 4]
     assert [report.decode_tokens for report in run.reports] == [1, 1, 1, 1]
+    assert [report.new_steps for report in run.reports] == [1, 1, 1, 1]
 
 
 def test_idle_time_is_left_out() -> None:
@@ -135,6 +136,7 @@ def test_nobody_hears_of_a_warm_up_and_the_cache_forgets_it() -> None:
     run.run()
     assert totals(run.reports, "cached_tokens") == 0
     assert totals(run.reports, "prefill_tokens") == 5
+    assert totals(run.reports, "new_steps") == 1
     assert "jackfield_batch_committed" in observers.heard
 
 

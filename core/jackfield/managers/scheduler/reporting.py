@@ -58,6 +58,7 @@ class Reporter:
     def committed(self, step: StepInFlight, now: float, open_requests: int) -> None:
         """A step was applied; sends if it is time, or if nothing is left to do."""
         batch = step.batch
+        self._steps += 1
         prefills = batch.prefills
         self._prefill += int(batch.new_tokens[:prefills].sum())
         self._decode += int(np.count_nonzero(step.sample))
@@ -100,6 +101,7 @@ class Reporter:
                 kv_pending=state.pending,
                 kv_held=state.held,
                 seconds=0.0 if since is None else max(0.0, now - since),
+                new_steps=self._steps,
                 prefill_tokens=self._prefill,
                 cached_tokens=self._cached,
                 decode_tokens=self._decode,
@@ -121,7 +123,7 @@ class Reporter:
 
     def _clear(self) -> None:
         self._since = None
-        self._prefill = self._cached = self._decode = 0
+        self._steps = self._prefill = self._cached = self._decode = 0
         self._evicted_before = self._evicted()
         self._step_seconds: list[float] = []
         self._step_cpu_seconds: list[float] = []
