@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: options, hooks, the stack file, plugins. With --check says whether it is up to date."""
+"""Writes docs/reference/ from the code. With --check says whether it is up to date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from typing import Any
 from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KINDS, SPECS, common, kv, tables
+from jackfield.observability.metrics import GROUPS, PREFIX
 from jackfield.stack.discovery import discover
+from jackfield.stack.own import OWN_DISTRIBUTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
@@ -188,7 +190,9 @@ def plugins() -> Iterator[str]:
     yield "# Plugins of this repository\n"
     yield "What each claims in its manifest, and its options (`--option kind.instance.field=value`, or the stack file).\n"
     for kind in KINDS:
-        rows = sorted(discover().rows(kind), key=lambda row: row.name)
+        # Not those that whoever runs this has installed beside, the tutorial's for one.
+        own = (row for row in discover().rows(kind) if row.distribution in OWN_DISTRIBUTIONS)
+        rows = sorted(own, key=lambda row: row.name)
         if rows:
             yield f"## {kind}\n"
         for row in rows:
@@ -203,6 +207,22 @@ def plugins() -> Iterator[str]:
             yield f"- priority in automatic selection: {manifest.priority}\n"
             if manifest.options:
                 yield from _options_table(_imported(manifest.options))
+
+
+def metrics() -> Iterator[str]:
+    yield "# Metrics\n"
+    yield (
+        "What the sinks of `--metrics` get; with `--metrics prometheus`, what `/metrics` shows. Names are SGLang's where it has "
+        f"one, with the prefix `{PREFIX}`. Every series also has the label `model_name`, the served name. No label's value comes "
+        "from a client: what is not the server's own is `other`.\n"
+    )
+    for heading, group in GROUPS.items():
+        yield f"## {heading}\n"
+        yield "| name | type | labels | meaning |\n|---|---|---|---|"
+        for metric in group:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            yield f"| `{PREFIX}{metric.name}` | {metric.type} | {labels} | {metric.help} |"
+        yield ""
 
 
 def _imported(dotted: str) -> Any:
@@ -220,7 +240,13 @@ def _options_table(model: Any) -> Iterator[str]:
     yield ""
 
 
-PAGES = {"options.md": options, "hooks.md": hooks, "stack-file.md": stack_file, "plugins.md": plugins}
+PAGES = {
+    "options.md": options,
+    "hooks.md": hooks,
+    "stack-file.md": stack_file,
+    "plugins.md": plugins,
+    "metrics.md": metrics,
+}
 
 
 def main() -> int:

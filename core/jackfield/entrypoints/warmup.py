@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from jackfield.entrypoints.calls import Mover, final_answer
+from jackfield.entrypoints.progress import StartProgress
 from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
 
 PROMPT = "Hi"
@@ -22,6 +23,14 @@ class WarmUpFailed(RuntimeError):
 
 def warm_up(mover: Mover, *, has_tokenizer: bool) -> float:
     """Run it; returns its seconds. Raises WarmUpFailed. Before the first request only: the cache is flushed."""
+    with StartProgress() as progress:
+        progress("warming up", 0, 1)
+        seconds = _warm_up(mover, has_tokenizer)
+        progress("warming up", 1, 1)
+    return seconds
+
+
+def _warm_up(mover: Mover, has_tokenizer: bool) -> float:
     began = time.monotonic()
     try:
         mover.control(TokenizerManager.begin_warm_up)

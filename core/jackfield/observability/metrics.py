@@ -31,8 +31,7 @@ def _seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> 
     return Metric(name=name, type="histogram", help=text, unit="seconds", labels=labels, buckets=buckets)
 
 
-METRICS: tuple[Metric, ...] = (
-    # requests, told by the main process
+_REQUESTS_SEEN = (
     _counter("num_received_requests_total", "Requests that passed validation."),
     _counter("num_requests_total", "Requests that ended, for whatever reason."),
     _counter("num_finished_requests_total", "Requests that ended, by reason: stop, length, abort or error.", "reason"),
@@ -55,7 +54,9 @@ METRICS: tuple[Metric, ...] = (
     _seconds("e2e_request_latency_seconds", "From receiving a request to its complete answer.", _REQUEST),
     _seconds("queue_time_seconds", "Time that a request waited before its first step.", _LATENCY),
     _seconds("per_stage_req_latency_seconds", "Time of a request in one stage.", _LATENCY, "stage"),
-    # scheduler and memory, reported by the scheduler
+)
+
+_SCHEDULER = (
     _gauge("num_running_reqs", "Requests that hold a row now."),
     _gauge("num_queue_reqs", "Requests that wait now."),
     _gauge("num_used_tokens", "KV slots that running requests use or hold in the cache.", unit="tokens"),
@@ -76,7 +77,9 @@ METRICS: tuple[Metric, ...] = (
     _counter("scheduler_steps_total", "Scheduler steps committed."),
     _seconds("scheduler_step_duration_seconds", "From the launch of a step to its commit.", _STEP),
     _seconds("scheduler_step_cpu_seconds", "CPU time of the scheduler's thread from launch to commit.", _STEP),
-    # the run
+)
+
+_RUN = (
     _counter("process_cpu_seconds_total", "CPU time of one process of the run.", "role", unit="seconds"),
     _gauge("startup_time_seconds", "From the start of the launch to ready.", unit="seconds"),
     _counter("plugin_faults_total", "Exceptions of a plugin that were survived.", "plugin"),
@@ -84,7 +87,9 @@ METRICS: tuple[Metric, ...] = (
     _counter("plugin_hook_seconds_total", "Time spent in a plugin's hook.", "plugin", "hook", unit="seconds"),
     _counter("metrics_samples_dropped_total", "Samples dropped because a sink was slow.", "sink"),
     _gauge("stack_info", "Always 1; the labels say which stack runs.", "hash", "epoch"),
-    # HTTP
+)
+
+_HTTP = (
     _counter(
         "http_requests_total",
         "HTTP requests answered, by route template, method and status; what is none of ours is 'other'.",
@@ -94,6 +99,15 @@ METRICS: tuple[Metric, ...] = (
         "model",
     ),
 )
-"""In the order of the reference. `model` of http_requests_total: the served name, "" if none was named, else "other"."""
+
+GROUPS: Mapping[str, tuple[Metric, ...]] = {
+    "Requests, as the main process sees them": _REQUESTS_SEEN,
+    "Scheduler and memory": _SCHEDULER,
+    "The run": _RUN,
+    "HTTP": _HTTP,
+}
+"""`model` of http_requests_total: the served name, "" if none was named, else "other"."""
+
+METRICS: tuple[Metric, ...] = tuple(metric for group in GROUPS.values() for metric in group)
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}

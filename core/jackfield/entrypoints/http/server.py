@@ -130,6 +130,7 @@ class Server:
             driver = Driver(replica, on_failure=lambda error: self._tell(self._failed, error))
             if not self._args.skip_server_warmup:
                 warm_up(driver, has_tokenizer=replica.tokenizer_manager.tokenizer is not None)
+            replica.monitor.ready()
             self._tell(self._up, Serving(replica=replica, mover=driver))
         except BaseException as error:
             self._tell(self._failed, error)
