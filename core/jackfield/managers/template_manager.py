@@ -4,7 +4,7 @@ Knows templates and the shape of messages; tokens are the tokenizer's, and which
 rendered prompt has its special tokens in it: encode it with `add_special_tokens=False`.
 
 Policies: content null is ""; for a template that reads strings, several text parts are joined with a space, as SGLang
-does it; parts other than text are refused by name.
+does it; parts other than text are refused by name; whatever a client wrote is text, never a control token (see `encode`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat_environment import chat_environment
 from jackfield.managers.content_format import ContentFormat, content_format
 from jackfield.managers.errors import RequestError
+from jackfield.managers.literal_text import LiteralText
 from jackfield.managers.tokenizer import Tokenizer, check_unicode
 
 log = logging.getLogger(__name__)
@@ -117,31 +118,59 @@ class TemplateManager:
         Raises RequestError (400) for messages that are malformed or that the template refuses, and if there is no
         template.
         """
+        return self._render(
+            LiteralText(()),
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            template_kwargs=template_kwargs,
+            **variables,
+        )
+
+    def _render(
+        self,
+        literal: LiteralText,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        **variables: Any,
+    ) -> str:
         for name in template_kwargs or {}:
             if not isinstance(name, str) or name in _RESERVED:
                 raise RequestError(f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs")
         chosen = self._choose(tools=bool(tools))
-        plain = _plain_messages(messages, chosen.format)
+        plain, given, tools = literal.hide(
+            _plain_messages(messages, chosen.format), {**(template_kwargs or {}), **variables}, list(tools or ())
+        )
         if continue_final_message:
             _mark(plain)
         text = self._run(
             chosen.template,
             {
                 **self._special_tokens,
-                **(template_kwargs or {}),
-                **variables,
+                **given,
                 "messages": plain,
-                "tools": list(tools) if tools else None,
+                "tools": tools or None,
                 "add_generation_prompt": add_generation_prompt and not continue_final_message,
             },
         )
         return _cut_at_mark(text) if continue_final_message else text
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-        """The prompt's ids; options as for `render`. The special tokens are the template's own: none is added."""
+        """The prompt's ids; options as for `render`.
+
+        The special tokens are the template's own: none is added, and the text of one in a message, a tool or a variable is
+        encoded as ordinary text, so that no message can end itself and forge another's turn.
+        """
         if self._tokenizer is None:
             raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="messages")
-        return self._tokenizer.encode(self.render(messages, **options), add_special_tokens=False, param="messages")
+        literal = LiteralText(self._tokenizer.special_texts)
+        text = self._render(literal, messages, **options)
+        return self._tokenizer.encode_literals(text, literal.literals, param="messages")
 
     def _choose(self, *, tools: bool) -> _Compiled:
         chosen = self._templates.get("tool_use") if tools else None

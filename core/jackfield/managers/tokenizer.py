@@ -26,6 +26,7 @@ class Tokenizer:
     """Use `from_files`.
 
     special_ids   role ("bos_token", "eos_token", ...) -> id, for the roles whose token the vocabulary holds
+    special_texts what the control tokens look like in a text
     vocab_size    number of tokens, added ones included
     """
 
@@ -48,6 +49,7 @@ class Tokenizer:
                 )
         added = library.get_added_tokens_decoder()
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.special_texts = frozenset(token.content for token in added.values() if token.special)
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._plain_lock = threading.Lock()
         self._plain: tokenizers.Tokenizer | None = None
@@ -120,6 +122,35 @@ class Tokenizer:
             encoded = library.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
             rows = [row.ids for row in encoded]
         return [self._framed(ids) for ids in rows] if add_special_tokens else rows
+
+    def encode_literals(self, text: str, literals: Mapping[str, str], *, param: str = "prompt") -> list[int]:
+        """The ids of a text that has its special tokens in it, none added, and in which single characters stand for texts
+        that must stay ordinary.
+
+        literals   character -> text. Between two special tokens all is encoded as one text with the texts in their places,
+                   so that words are cut as if the text were plain; a part without such a character is encoded as `encode`
+                   does it
+        """
+        if not literals:
+            return self.encode(text, add_special_tokens=False, param=param)
+        check_unicode(text, param)
+        encoded = self._library.encode(text, add_special_tokens=False)
+        stand_for = {ord(character): literal for character, literal in literals.items()}
+        ids: list[int] = []
+        begin, between = 0, 0
+        for place, (token, (start, end)) in enumerate(zip(encoded.ids, encoded.offsets, strict=True)):
+            if token in self._special:
+                ids += self._between(text[begin:start], encoded.ids[between:place], stand_for)
+                ids.append(token)
+                begin, between = end, place + 1
+        return ids + self._between(text[begin:], encoded.ids[between:], stand_for)
+
+    def _between(self, text: str, ids: list[int], stand_for: Mapping[int, str]) -> list[int]:
+        plain = text.translate(stand_for)
+        if plain == text:
+            return ids
+        found: list[int] = self._without_special().encode(plain, add_special_tokens=False).ids
+        return found
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The whole text. Ids outside the vocabulary have no text. As the library decodes it, but for one thing: with

@@ -21,6 +21,7 @@ from jackfield.ipc.messages import (
     AbortRequest,
     BatchTextOutput,
     ControlReply,
+    FinishReason,
     FlushCacheRequest,
     SchedulerReport,
     StateRequest,
