@@ -100,6 +100,16 @@ def test_the_tutorials_policy_is_shown_chosen_and_tested(tutorial_site: Path) ->
 
 
 @pytest.mark.slow
+def test_the_tutorials_policy_does_not_enter_the_references(tutorial_site: Path) -> None:
+    """Whoever followed the tutorial can still run `make docs` and the tests."""
+    code = f"import runpy; print('\\n'.join(runpy.run_path({str(ROOT / 'docs' / 'generate.py')!r})['plugins']()))"
+    done = run(tutorial_site, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "### fcfs" in done.stdout
+    assert "short-answers" not in done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_tutorials_policy_serves(tutorial_site: Path, embedded_model: Path) -> None:
     command = ["-m", "jackfield", "generate", "Hello", "--schedule-policy", "short-answers", "--worker", "simulated"]
