@@ -55,6 +55,10 @@ class SchedulerPart:
         self.observers = ObserverHub(loaded, ledger)
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "scheduler"), ToScheduler)
+        self._outboxes = (
+            ZmqSender(self._context, socket_path(directory, "detokenizer"), ToDetokenizer, blocks=True),
+            ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
+        )
         clock = MonotonicClock()
         self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, progress)
         self.limits: WorkerLimits | None = self._worker.limits
@@ -63,8 +67,8 @@ class SchedulerPart:
             loaded,
             self._worker,
             inbox=self._inbox,
-            to_detokenizer=ZmqSender(self._context, socket_path(directory, "detokenizer"), ToDetokenizer, blocks=True),
-            to_main=ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
+            to_detokenizer=self._outboxes[0],
+            to_main=self._outboxes[1],
             clock=clock,
             observers=self.observers,
             ledger=ledger,
@@ -82,9 +86,12 @@ class SchedulerPart:
         self._loop.settle()
 
     def close(self) -> None:
-        self._worker.close()
-        self._inbox.close()
-        self._context.destroy(linger=0)
+        try:
+            self._worker.close()
+        finally:
+            for end in (self._inbox, *self._outboxes):
+                end.close()
+            self._context.term()
 
 
 class DetokenizerPart:
@@ -96,12 +103,9 @@ class DetokenizerPart:
         self.limits: WorkerLimits | None = None
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "detokenizer"), ToDetokenizer)
-        self._manager = DetokenizerManager(
-            Texts(loaded, plan.args, plan.model_path).tokenizer(),
-            self._inbox,
-            ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
-            MonotonicClock(),
-        )
+        self._outbox = ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True)
+        tokenizer = Texts(loaded, plan.args, plan.model_path).tokenizer()
+        self._manager = DetokenizerManager(tokenizer, self._inbox, self._outbox, MonotonicClock())
         self.wake = self._inbox.wake
 
     def turn(self) -> None:
@@ -113,7 +117,8 @@ class DetokenizerPart:
 
     def close(self) -> None:
         self._inbox.close()
-        self._context.destroy(linger=0)
+        self._outbox.close()
+        self._context.term()
 
 
 ROLES: Mapping[str, Callable[[ReplicaPlan, Path, Progress], Part]] = MappingProxyType(

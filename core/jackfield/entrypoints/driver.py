@@ -124,7 +124,8 @@ class Driver:
             return
         self._stopping = True
         self._runtime.wake()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # it is, if `on_failure` stops
+            self._thread.join()
         try:
             self._runtime.close()
         finally:
@@ -146,7 +147,8 @@ class Driver:
             if self._on_failure is not None:
                 self._on_failure(error)
             else:
-                log.error("the replica has ended", exc_info=error)
+                # What a process of the replica said last is in the log already.
+                log.error("the replica has ended: %s", error, exc_info=not isinstance(error, ReplicaFailed))
 
     def _tell_all(self) -> None:
         with self.lock:

@@ -134,7 +134,7 @@ def launch_processes(
         directory = RunDirectory.create()
         resources.callback(directory.remove)
         context: zmq.Context[Any] = zmq.Context()
-        resources.callback(context.destroy, 0)
+        resources.callback(context.term)
         inbox = ZmqReceiver(context, socket_path(directory.path, "main"), ToMain)
         resources.callback(inbox.close)
         failures = _Failures(inbox)
@@ -171,13 +171,15 @@ def launch_processes(
             began=began,
         )
         resources.callback(monitor.close)
+        to_scheduler = ZmqSender(context, socket_path(directory.path, "scheduler"), ToScheduler, blocks=False)
+        resources.callback(to_scheduler.close)
         limits = _limits(supervisor.wait_until_ready())
         main = build_main(
             plan,
             texts,
             limits,
             defaults,
-            to_scheduler=ZmqSender(context, socket_path(directory.path, "scheduler"), ToScheduler, blocks=False),
+            to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,
             observers=observers,
@@ -198,11 +200,15 @@ def launch_processes(
             supervisor=supervisor,
             resources=resources.pop_all(),
         )
+    try:
         failures.attach(runtime)
         monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
         observers.started(_process(digest))
         monitor.ready()
-        return runtime
+    except BaseException:
+        runtime.close()
+        raise
+    return runtime
 
 
 class _Failures:
