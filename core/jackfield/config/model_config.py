@@ -81,13 +81,14 @@ class ModelConfig:
             raise _wrong(source, "generation_config", generation, "an object")
         derived = derive_context_length({**text, **hf}, source)
         defaults, notes = _sampling(generation, source)
+        vocab_size = _positive({**text, **hf}, "vocab_size", source)
         return cls(
             architecture=_architecture(hf, source),
-            vocab_size=_positive({**text, **hf}, "vocab_size", source),
+            vocab_size=vocab_size,
             context_length=_context(context_length, derived, source),
             derived_context_length=derived,
             dtype=checkpoint_dtype({**text, **hf}, source),
-            eos_token_ids=_eos(({**text, **hf}, generation), source),
+            eos_token_ids=_eos(({**text, **hf}, generation), vocab_size, source),
             bos_token_id=_token_id({**text, **hf}, "bos_token_id", source),
             pad_token_id=_token_id({**text, **hf}, "pad_token_id", source),
             default_sampling_params=defaults,
@@ -126,7 +127,7 @@ def _context(wanted: int | None, derived: int | None, source: str) -> int:
     return wanted or derived
 
 
-def _eos(places: tuple[Mapping[str, Any], ...], source: str) -> tuple[int, ...]:
+def _eos(places: tuple[Mapping[str, Any], ...], vocab_size: int, source: str) -> tuple[int, ...]:
     found: list[int] = []
     for place in places:
         value = place.get("eos_token_id")
@@ -135,6 +136,8 @@ def _eos(places: tuple[Mapping[str, Any], ...], source: str) -> tuple[int, ...]:
                 continue
             if not _is_id(item):
                 raise _wrong(source, "eos_token_id", value, "a token id or a list of them")
+            if item >= vocab_size:
+                raise _wrong(source, "eos_token_id", value, f"within the vocabulary of {vocab_size}")
             found.append(item)
     return tuple(dict.fromkeys(found))
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from jackfield.config import embedded
 from jackfield.config.errors import ConfigurationError, either, nearest
+from jackfield.hub.cache_directory import expanded
 from jackfield.hub.embedded import locate_embedded
 from jackfield.hub.huggingface import ID, fetch_from_hub
 
@@ -47,7 +48,13 @@ def locate_model(
         return LocatedModel(path=path, source="embedded", name=embedded.NAME)
     if not model_path.strip():
         raise ConfigurationError("--model-path: is empty; leave it out for the embedded model")
-    path = Path(model_path).expanduser()
+    path = expanded(Path(model_path), "--model-path")
+    try:
+        path.stat()
+    except (FileNotFoundError, ValueError):  # ValueError: a NUL, which no path has
+        pass
+    except OSError as error:  # too long a name, a directory that may not be entered, links in a circle
+        raise ConfigurationError(f"--model-path {model_path[:200]}: {error.strerror}") from error
     if path.is_file() or path.is_dir():
         _no_revision(revision, f"the local model {model_path}")
         name = path.resolve().name if path.is_dir() else path.stem
@@ -57,7 +64,7 @@ def locate_model(
     local_only = model_path.startswith((".", "/", "~")) or model_path.lower().endswith(FILE_ENDINGS)
     if local_only or not ID.fullmatch(model_path):
         raise ConfigurationError(_not_found(model_path, path, local_only))
-    cache = None if download_dir is None else download_dir.expanduser()
+    cache = None if download_dir is None else expanded(download_dir, "--download-dir")
     found = fetch_from_hub(model_path, revision=revision, cache=cache, progress=progress)
     return LocatedModel(path=found, source="hub", name=model_path)
 

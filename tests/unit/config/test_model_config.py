@@ -61,6 +61,7 @@ def test_a_missing_entry_names_the_file_and_the_entry(name: str) -> None:
         {"eos_token_id": "2"},
         {"eos_token_id": [2, -7]},
         {"eos_token_id": True},
+        {"eos_token_id": [2, 10**9]},
         {"bos_token_id": [1]},
         {"generation_config": [1]},
         {"generation_config": {"temperature": "hot"}},

@@ -79,6 +79,11 @@ def test_an_id_goes_to_the_hub(here: Path, asked: list[tuple[str, dict[str, Any]
         ("a/b/c", "not an id of the form owner/name"),
         ("a b/c", "not an id of the form owner/name"),
         ("-a/c", "not an id of the form owner/name"),
+        ("x" * 5000, "name too long"),
+        ("tiny.gguf/deeper", "Not a directory"),
+        ("./circle/x", "symbolic links"),
+        ("~nobody-of-this-name/x", "home directory"),
+        ("a\0b", "no such file"),
         ("", "is empty"),
         ("  ", "is empty"),
     ],
@@ -86,6 +91,7 @@ def test_an_id_goes_to_the_hub(here: Path, asked: list[tuple[str, dict[str, Any]
 def test_what_is_neither_is_refused_without_asking_the_hub(
     here: Path, asked: list[tuple[str, dict[str, Any]]], named: str, says: str
 ) -> None:
+    (here / "circle").symlink_to(here / "circle")
     with pytest.raises(ConfigurationError) as caught:
         locate_model(named)
     assert says in caught.value.message
@@ -110,3 +116,18 @@ def test_nothing_named_is_the_embedded_model(here: Path, monkeypatch: pytest.Mon
     found = locate_model(None, download_dir=here / "kept")
     assert (found.source, found.name) == ("embedded", "SmolLM2-135M-Instruct")
     assert asked == [(here / "kept", True)]
+
+
+def test_a_user_without_a_home_is_told_what_to_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(ConfigurationError, match="--download-dir"):
+        locate_model(None)
+
+
+def test_the_home_of_nobody_is_no_download_directory(here: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--download-dir ~nobody-of-this-name"):
+        locate_model(None, download_dir=Path("~nobody-of-this-name/x"))

@@ -54,6 +54,9 @@ ACTIVATIONS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+MAX_LAYERS, MAX_COUNT = 4096, 2**31 - 1
+"""A config is untrusted: each layer is an object before any weight is looked at, and sizes end in 32 bit counts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -156,6 +159,9 @@ def _count(config: Mapping[str, Any], key: str, default: int | None = None) -> i
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UnsupportedModel(f"{key} must be a whole number above 0, not {value!r}")
+    most = MAX_LAYERS if key == "num_hidden_layers" else MAX_COUNT
+    if value > most:
+        raise UnsupportedModel(f"{key} is {value}; more than {most} is taken for a broken config")
     return value
 
 
@@ -176,8 +182,10 @@ def _eps(config: Mapping[str, Any]) -> float:
 
 
 def _activation(config: Mapping[str, Any]) -> str:
-    name = config.get("hidden_act") or "silu"
-    if name not in ACTIVATIONS:
+    name = config.get("hidden_act")
+    if name is None:
+        return "silu"
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise UnsupportedModel(f"hidden_act {name!r} is not supported; known: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 

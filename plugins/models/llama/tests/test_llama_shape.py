@@ -75,6 +75,10 @@ def test_pipeline_stages_are_refused() -> None:
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"num_hidden_layers": "30"}, "num_hidden_layers.*'30'"),
         ({"num_hidden_layers": True}, "num_hidden_layers"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers.*4096"),  # an object a layer, before any file is read
+        ({"intermediate_size": 10**30}, "intermediate_size"),
+        ({"hidden_act": 0}, "hidden_act 0"),
+        ({"hidden_act": ["silu"]}, "hidden_act"),
         ({"vocab_size": 0}, "vocab_size"),
         ({"num_key_value_heads": 4}, "num_key_value_heads.*9 heads.*4 KV heads"),
         ({"hidden_size": 500}, "head_dim.*500.*9"),
