@@ -143,7 +143,8 @@ class ServerArgs(BaseModel):
         default="auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."
     )
     context_length: Annotated[Positive | None, Option(MODEL, "TOKENS")] = Field(
-        default=None, description="Longest sequence, prompt and answer together; not given: what the model allows."
+        default=None,
+        description="Longest sequence to compute: prompt and answer, but its last token; not given: what the model allows.",
     )
     json_model_override_args: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
         default=None, description="JSON object laid over the model's configuration; nested objects are merged."
@@ -164,7 +165,8 @@ class ServerArgs(BaseModel):
         description="JSON object of sampling parameters that override the defaults; a request overrides both.",
     )
     random_seed: Annotated[Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)] | None, Option(MODEL, "SEED")] = Field(
-        default=None, description="Seed of the run; not given: drawn at start and reported."
+        default=None,
+        description="Seed of the run; not given: drawn at start, and told by generate and in the server info.",
     )
 
     host: Annotated[Text, Option(SERVING)] = Field(
@@ -235,7 +237,8 @@ class ServerArgs(BaseModel):
     )
 
     max_running_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
-        default=None, description="Most requests that run at once; not given: derived from the KV cache."
+        default=None,
+        description="Most requests that run at once; not given: 256, or the pages of a smaller --max-total-tokens.",
     )
     max_queued_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
         default=None, description="Most requests that wait; more are refused with 503. Not given: no limit."
@@ -312,7 +315,8 @@ class ServerArgs(BaseModel):
     )
 
     metrics_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(
-        default=1, description="Least time between two reports of a busy scheduler, for metrics and health; 0: every step."
+        default=1,
+        description="Least time between two reports of a busy scheduler, for metrics and health; 0: every step.",
     )
     throughput_log_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(
         default=10, description="Time of work between two throughput lines in the log; 0: no lines."
