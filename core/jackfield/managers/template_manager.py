@@ -24,6 +24,7 @@ from jackfield.managers.chat_environment import chat_environment
 from jackfield.managers.content_format import ContentFormat, content_format
 from jackfield.managers.errors import RequestError
 from jackfield.managers.literal_text import LiteralText
+from jackfield.managers.template_budget import loop_budget, meter_loops
 from jackfield.managers.tokenizer import Tokenizer, check_unicode
 
 log = logging.getLogger(__name__)
@@ -187,14 +188,15 @@ class TemplateManager:
     def _run(self, template: jinja2.Template, variables: dict[str, Any]) -> str:
         parts, length = [], 0
         try:
-            for part in template.generate(variables):
-                length += len(part)
-                if length > self._max_chars:
-                    raise RequestError(
-                        f"messages: the chat template made more than {self._max_chars} characters of them",
-                        param="messages",
-                    )
-                parts.append(part)
+            with loop_budget():
+                for part in template.generate(variables):
+                    length += len(part)
+                    if length > self._max_chars:
+                        raise RequestError(
+                            f"messages: the chat template made more than {self._max_chars} characters of them",
+                            param="messages",
+                        )
+                    parts.append(part)
         except _TEMPLATE_FAULTS as error:
             raise RequestError(
                 f"messages: the model's chat template refuses them: {error or type(error).__name__}", param="messages"
@@ -204,8 +206,10 @@ class TemplateManager:
 
 class _Compiled:
     def __init__(self, environment: jinja2.Environment, source: str) -> None:
-        self.format = content_format(environment.parse(source))
-        self.template = environment.from_string(source)
+        tree = environment.parse(source)
+        self.format = content_format(tree)
+        meter_loops(environment, tree)
+        self.template = environment.from_string(tree)
 
 
 def _read_override(path: Path) -> str:
