@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
+from jackfield.config.fields import ENVIRONMENT_PREFIX
+from jackfield.config.server_args import SECRETS
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.child_orders import Failed, Found, FromChild, Orders, Progress, Ready, Stop
 from jackfield.ipc.framed_link import FramedLink
@@ -109,10 +111,15 @@ class Child:
             self.sentinel = None
 
 
+_SECRET_VARIABLES = frozenset(ENVIRONMENT_PREFIX + field.upper() for field in SECRETS)
+
+
 def child_environment(environment: Mapping[str, str], sys_path: list[str]) -> dict[str, str]:
     """What the children find in theirs. OpenMP threads that spin while they wait would take the cores from the other
-    processes of the replica; it must be said before torch is imported. Who has set it himself is left alone."""
-    return {"OMP_WAIT_POLICY": "passive", **environment, "PYTHONPATH": os.pathsep.join(sys_path)}
+    processes of the replica; it must be said before torch is imported. Who has set it himself is left alone. Keys of the
+    HTTP routes stay with the process that has the routes."""
+    kept = {name: value for name, value in environment.items() if name not in _SECRET_VARIABLES}
+    return {"OMP_WAIT_POLICY": "passive", **kept, "PYTHONPATH": os.pathsep.join(sys_path)}
 
 
 class Supervisor:
