@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from jackfield.hookspecs import KVGroup, KVLayout, KVTensors, KVTensorSpec
@@ -45,11 +47,7 @@ def allocate_kv(
             page_size=page_size,
             tensors={
                 spec.role: tuple(
-                    torch.zeros(
-                        (num_pages + 1, *_page_shape(group, spec, page_size)),
-                        dtype=spec_dtype(spec, kv_dtype),
-                        device=device,
-                    )
+                    _zeros((num_pages + 1, *_page_shape(group, spec, page_size)), spec_dtype(spec, kv_dtype), device)
                     for _ in group.layers
                 )
                 for spec in layouts[group.name].tensors
@@ -57,6 +55,15 @@ def allocate_kv(
         )
         for group in groups
     }
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeroed memory. On the CPU from calloc, whose pages take no memory before they are written (torch.zeros writes all of
+    them, and most runs never use most of the pool)."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)
 
 
 def _page_shape(group: KVGroup, spec: KVTensorSpec, page_size: int) -> tuple[int, ...]:
