@@ -1,0 +1,154 @@
+"""B82: the route table walked with every kind of credential."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from jackfield.config.errors import ConfigurationError
+from jackfield.config.flags import server_args_from_kwargs
+from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.http.app import App
+from jackfield.entrypoints.http.auth import Keys, Level
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.route_table import ROUTES, HttpRoute
+from jackfield.entrypoints.http.service import Service
+
+API, ADMIN = "sk-ordinary", "sk-admin"
+BOTH = {"api_key": API, "admin_api_key": ADMIN}
+OPEN_PATHS = {"/health", "/ready", "/ping"}
+
+
+def path_of(route: HttpRoute) -> str:
+    return route.path.replace("{model:path}", "some/model")
+
+
+async def status(args: dict[str, Any], method: str, path: str, headers: Any = ()) -> int:
+    """What the application answers without a replica: 503 or 4xx past the keys, 401 or 403 at them."""
+    service = Service(ServerArgs(**args))
+    transport = httpx.ASGITransport(App(service))
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            answer = await client.request(method, path, headers=list(headers))
+    finally:
+        service.close()
+    if answer.status_code >= 400 and method != "HEAD":
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert API not in answer.text
+        assert ADMIN not in answer.text
+    return answer.status_code
+
+
+def walk() -> Iterator[tuple[HttpRoute, str]]:
+    for route in ROUTES:
+        for method in route.methods:
+            yield route, method
+
+
+def bearer(key: str, scheme: str = "Bearer") -> list[tuple[str, str]]:
+    return [("authorization", f"{scheme} {key}")]
+
+
+WALK = [pytest.param(route, method, id=f"{method} {route.path}") for route, method in walk()]
+
+
+def test_the_open_list_is_written_and_short() -> None:
+    assert {route.path for route in ROUTES if route.level is Level.OPEN} == OPEN_PATHS
+    assert {route.path for route in ROUTES if route.level is Level.ADMIN} == {"/flush_cache", "/abort_request"}
+
+
+@pytest.mark.parametrize(("route", "method"), WALK)
+async def test_every_route_with_every_credential(route: HttpRoute, method: str) -> None:
+    path = path_of(route)
+    refused = {
+        "none": [],
+        "wrong": bearer("sk-wrong"),
+        "prefix": bearer(API[:-1]),
+        "longer": bearer(API + "x"),
+        "other case": bearer(API.upper()),
+        "other scheme": bearer(API, "Basic"),
+        "no scheme": [("authorization", API)],
+        "empty": [("authorization", "Bearer ")],
+        "twice": bearer(API) + bearer(ADMIN),
+        "not ascii": [("authorization", b"Bearer \xe9\xff")],
+        "query": [],
+    }
+    for name, headers in refused.items():
+        where = f"{path}?api_key={API}" if name == "query" else path
+        got = await status(BOTH, method, where, headers)
+        assert (got == 401) is (route.level is not Level.OPEN), name
+    ordinary = await status(BOTH, method, path, bearer(API))
+    assert (ordinary == 403) is (route.level is Level.ADMIN)
+    assert ordinary != 401
+    for headers in (bearer(ADMIN), bearer(ADMIN, "bearer"), bearer(ADMIN, "BEARER")):
+        assert await status(BOTH, method, path, headers) not in (401, 403)
+
+
+@pytest.mark.parametrize(("route", "method"), WALK)
+async def test_one_key_alone(route: HttpRoute, method: str) -> None:
+    path = path_of(route)
+    # The ordinary key never opens admin routes, not even when there is no other.
+    expected = {Level.OPEN: {}, Level.KEY: {"": 401}, Level.ADMIN: {"": 401, API: 403}}[route.level]
+    for key in ("", API):
+        got = await status({"api_key": API}, method, path, bearer(key) if key else ())
+        assert got == expected.get(key, got)
+        assert (got in (401, 403)) is (key in expected)
+    got = await status({"admin_api_key": ADMIN}, method, path)
+    assert (got == 401) is (route.level is Level.ADMIN)
+    assert await status({}, method, path) not in (401, 403)
+
+
+@pytest.mark.parametrize(
+    "path", ["/nope", "/v1", "/v1/", "/generate/", "//generate", "/health/", "/HEALTH", "/v1/%2e%2e/metrics"]
+)
+async def test_what_is_not_in_the_table_is_denied_before_it_is_not_found(path: str) -> None:
+    assert await status(BOTH, "GET", path) == 401
+    assert await status(BOTH, "GET", path, bearer(API)) == 404
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+async def test_options_does_nothing(route: HttpRoute) -> None:
+    headers = [("origin", "http://evil.example"), ("access-control-request-method", "POST")]
+    denied = await status(BOTH, "OPTIONS", path_of(route), headers)
+    assert denied == (405 if route.level is Level.OPEN else 401)
+    assert await status(BOTH, "OPTIONS", path_of(route), headers + bearer(ADMIN)) == 405
+
+
+async def test_a_refusal_names_the_scheme() -> None:
+    with pytest.raises(ApiError) as refused:
+        Keys(API, None).check(Level.KEY, [])
+    assert refused.value.headers == {"www-authenticate": "Bearer"}
+
+
+@pytest.mark.parametrize("name", ["api_key", "admin_api_key"])
+@pytest.mark.parametrize("bad", ["", " ", "two words", "tab\t", "naïve", "line\n"])
+def test_a_key_that_no_header_carries_is_a_start_error(name: str, bad: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        server_args_from_kwargs({name: bad}, {})
+    assert name in str(refused.value)
+    assert not bad.strip() or bad not in str(refused.value)
+
+
+def test_an_empty_key_in_the_environment_is_a_start_error() -> None:
+    with pytest.raises(ConfigurationError, match="JACKFIELD_API_KEY"):
+        server_args_from_kwargs({}, {"JACKFIELD_API_KEY": ""})
+
+
+def test_one_key_for_both_is_a_start_error() -> None:
+    with pytest.raises(ConfigurationError, match="every client is an admin") as refused:
+        server_args_from_kwargs({"api_key": API, "admin_api_key": API}, {})
+    assert API not in str(refused.value)
+
+
+def test_keys_are_shown_nowhere() -> None:
+    args = ServerArgs(api_key=API, admin_api_key=ADMIN)
+    for text in (repr(args), str(args), str(args.public_dump())):
+        assert API not in text
+        assert ADMIN not in text
+    with pytest.raises(ConfigurationError) as refused:
+        server_args_from_kwargs({"api_key": 12345678}, {})
+    assert "12345678" not in str(refused.value)
