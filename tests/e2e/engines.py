@@ -12,7 +12,7 @@ def simulated(script: Any = None, **args: Any) -> Engine:
     options: dict[str, dict[str, Any]] = dict(args.pop("options", {}))
     if script is not None:
         options["worker.simulated"] = {**options.get("worker.simulated", {}), "script": script}
-    return Engine(worker="simulated", options=options, check_invariants="step", topology="inline", **args)
+    return Engine(worker="simulated", options=options, check_invariants="step", **{"topology": "inline", **args})
 
 
 def without_tokenizer(**args: Any) -> Engine:

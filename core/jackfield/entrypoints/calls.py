@@ -6,6 +6,7 @@ the HTTP routes know only what stands here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -64,6 +65,21 @@ class Mover(Protocol):
     def stop(self) -> None:
         """End the replica. A second call does nothing."""
         ...
+
+
+async def submit_async(mover: Mover, request: GenerateRequest) -> Call:
+    """`submit` on a thread. A caller that is cancelled meanwhile leaves no request behind: nobody would read its answer."""
+    submitting = asyncio.ensure_future(asyncio.to_thread(mover.submit, request))
+    try:
+        return await asyncio.shield(submitting)
+    except asyncio.CancelledError:
+        submitting.add_done_callback(_orphan)
+        raise
+
+
+def _orphan(submitting: asyncio.Future[Call]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().orphan()
 
 
 def final_answer(state: ReqState) -> Answer:

@@ -104,7 +104,7 @@ class DetokenizerPart:
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "detokenizer"), ToDetokenizer)
         self._outbox = ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True)
-        tokenizer = Texts(loaded, plan.args, plan.model_path).tokenizer()
+        tokenizer = Texts(loaded, plan.args, plan.model_path).tokenizer
         self._manager = DetokenizerManager(tokenizer, self._inbox, self._outbox, MonotonicClock())
         self.wake = self._inbox.wake
 

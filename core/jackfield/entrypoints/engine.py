@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
-from jackfield.entrypoints.calls import Mover, final_answer
+from jackfield.entrypoints.calls import Mover, final_answer, submit_async
 from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
@@ -140,7 +140,7 @@ class Engine:
         request = GenerateRequest(
             prompt=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, rid=rid
         )
-        call = await asyncio.to_thread(self._mover.submit, request)
+        call = await submit_async(self._mover, request)
         if stream:
             return AsyncAnswerStream(call, request.is_batch)
         try:

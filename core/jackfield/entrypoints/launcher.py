@@ -54,7 +54,7 @@ def launch_inline(
     plan, resolution = make_plan(args, provenance)
     loaded = load_stack(plan.stack, role=INLINE)
     texts = Texts(loaded, plan.args, plan.model_path)
-    texts.tokenizer()  # before the weights, which take longer
+    _ = texts.tokenizer  # before the weights, which take longer
     defaults = sampling_defaults(plan)
     with StartProgress() as progress:
         worker = make_worker(plan, loaded, texts, clock, progress)
@@ -122,7 +122,7 @@ def _wire(
         stack_hash=hashed,
         tokenizer_manager=main.tokenizer_manager,
         template_manager=main.template_manager,
-        detokenizer=DetokenizerManager(texts.tokenizer(), to_detokenizer, to_main, clock),
+        detokenizer=DetokenizerManager(texts.tokenizer, to_detokenizer, to_main, clock),
         scheduler=side.scheduler,
         loop=side.loop,
         worker=worker,

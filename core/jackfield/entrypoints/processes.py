@@ -157,7 +157,7 @@ def launch_processes(
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
         observers = ObserverHub(loaded, ledger)
         texts = Texts(loaded, plan.args, plan.model_path)
-        texts.tokenizer()
+        _ = texts.tokenizer  # read now, beside the children
         defaults = sampling_defaults(plan)
         clock = MonotonicClock()
         monitor = make_monitor(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,43 +43,44 @@ from jackfield.stack.observers import ObserverHub
 
 
 class Texts:
-    """The model's tokenizer as one process sees it; read when it is first asked for, and only once."""
+    """The model's files as one process sees them; each is read when it is first asked for, and only once."""
 
     def __init__(self, loaded: LoadedStack, args: ServerArgs, model_path: Path) -> None:
-        self._skipped = args.skip_tokenizer_init
-        self._open = cache(lambda: open_model(loaded, args, model_path))
+        self._loaded = loaded
+        self._args = args
+        self._model_path = model_path
 
-    @property
+    @cached_property
     def source(self) -> ModelSource:
-        return self._open()
+        """Raises ConfigurationError."""
+        return open_model(self._loaded, self._args, self._model_path)
 
-    @cache  # noqa: B019  (one object a process, which lives as long as the process)
+    @cached_property
     def files(self) -> TokenizerFiles | None:
         """None with --skip-tokenizer-init. Raises ConfigurationError if the model has none that can be read."""
-        if self._skipped:
+        if self._args.skip_tokenizer_init:
             return None
         try:
             return self.source.tokenizer()
         except ModelSourceError as error:
             raise ConfigurationError(str(error)) from error
 
-    @cache  # noqa: B019
+    @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        files = self.files()
+        """As `files`."""
         try:
-            return None if files is None else Tokenizer.from_files(files)
+            return None if self.files is None else Tokenizer.from_files(self.files)
         except ModelSourceError as error:
             raise ConfigurationError(str(error)) from error
 
     @property
     def encode(self) -> Callable[[str], list[int]] | None:
         """For a worker: made now, paid for when it is called."""
-        return None if self._skipped else self._encode
+        return None if self._args.skip_tokenizer_init else self._encode
 
     def _encode(self, text: str) -> list[int]:
-        tokenizer = self.tokenizer()
-        assert tokenizer is not None
-        return tokenizer.encode(text, add_special_tokens=False)
+        assert self.tokenizer is not None
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
 
 def open_model(loaded: LoadedStack, args: ServerArgs, model_path: Path) -> ModelSource:
@@ -123,7 +124,7 @@ def build_main(
     monitor: Monitor,
 ) -> MainSide:
     """limits: the worker's; defaults: from `sampling_defaults`; monitor: `attach` it to what comes of this."""
-    tokenizer = texts.tokenizer()
+    tokenizer = texts.tokenizer
     return MainSide(
         tokenizer_manager=TokenizerManager(
             tokenizer=tokenizer,
@@ -140,7 +141,7 @@ def build_main(
             observers=observers,
             metrics=monitor.requests,
         ),
-        template_manager=TemplateManager(texts.files(), plan.args.chat_template, tokenizer),
+        template_manager=TemplateManager(texts.files, plan.args.chat_template, tokenizer),
     )
 
 
