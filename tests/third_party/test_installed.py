@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,15 @@ print(json.dumps({"core": jackfield.__file__, "rows": rows, "editable": editable
     assert told["editable"] == []
     assert len(told["rows"]) >= len(PLUGINS) + 11
     assert all(place.startswith(str(environment.folder)) for place in told["rows"])
+
+
+def test_what_they_depend_on_is_there(environment: Environment) -> None:
+    """pip's own judgement of every requirement of theirs and ours in the environment."""
+    pip = [sys.executable, "-m", "pip", "--python", environment.python, "check"]
+    done = subprocess.run(pip, capture_output=True, text=True, env=environment.variables())
+    ours = [line for line in done.stdout.splitlines() if line.startswith(("jackfield", *STRANGERS))]
+    assert ours == []
+    assert done.stdout.strip(), done.stderr  # it did look
 
 
 @pytest.mark.parametrize("project", STRANGERS.values(), ids=STRANGERS)
@@ -208,6 +219,43 @@ print(json.dumps(answers))
         assert got["rounds"] == wanted, stack
         assert got["cached"] > 0
         assert got["kv"]["free"] + got["kv"]["evictable"] == got["kv"]["total"]
+
+
+ACME = """
+from jackfield.hookspecs import hookimpl
+
+
+@hookimpl
+def jackfield_attention_backend(context):
+    assert context.phases == ("decode",)
+    from columnar_attention.backend import ColumnarAttention
+
+    return ColumnarAttention(context)
+"""
+
+
+def test_one_strangers_layout_serves_with_another_strangers_decode(
+    environment: Environment, tiny_model: Path, tmp_path: Path
+) -> None:
+    """A layout is a name that others may accept: prefill writes it, somebody else's decode reads and writes it."""
+    row = plugin_row("attention", "acme-decode", layouts=["columnar/kt-paged"])
+    Site(tmp_path / "acme").add("acme-decode", row, package="acme_decode", sources={"acme_decode": ACME})
+    code = """
+import json, sys
+sys.path.insert(0, sys.argv[2])
+from jackfield import Engine
+ids = []
+for decode in ("columnar", "acme-decode"):
+    with Engine(model_path=sys.argv[1], prefill_attention_backend="columnar", decode_attention_backend=decode, page_size=8,
+                skip_tokenizer_init=True, max_total_tokens=1024, dtype="float32", topology="inline") as engine:
+        greedy = {"temperature": 0, "max_new_tokens": 20, "ignore_eos": True}
+        got = engine.generate(input_ids=list(range(3, 60)), sampling_params=greedy)
+        ids.append(got["output_ids"])
+print(json.dumps(ids))
+"""
+    same = script(environment, tmp_path, code, str(tiny_model), str(tmp_path / "acme"))
+    assert same[0] == same[1]
+    assert len(same[0]) == 20
 
 
 def test_their_policy_decides_who_runs_next(environment: Environment, tmp_path: Path) -> None:
