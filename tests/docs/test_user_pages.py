@@ -18,6 +18,8 @@ import pytest
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli import main
+from jackfield.entrypoints.throughput import ThroughputLog
+from jackfield.ipc.messages import SchedulerReport
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -178,3 +180,27 @@ def test_every_start_of_a_page_is_one_that_can_be(page: str, capsys: pytest.Capt
     for flags in starts:
         words = re.sub(r"--(model-path|stack) \S+", "", flags.partition("#")[0]).split()
         assert main(["explain", "--worker", "simulated", *words]) == 0, capsys.readouterr().err
+
+
+def test_the_throughput_line_is_the_real_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Words and precision; the numbers are an example's."""
+    report = SchedulerReport(
+        steps=1,
+        seconds=1.0,
+        running=12,
+        waiting=3,
+        prefill_tokens=1834,
+        cached_tokens=3000,
+        decode_tokens=412,
+        kv_total=100,
+        kv_free=59,
+        kv_evictable=0,
+        kv_protected=41,
+        kv_pending=0,
+        kv_held=0,
+    )
+    caplog.set_level("INFO", logger="jackfield.throughput")
+    ThroughputLog(1.0).on_report(report)
+    (said,) = caplog.messages
+    (shown,) = re.findall(r"^    (running .*)$", (DOCS / "observability.md").read_text(), re.MULTILINE)
+    assert re.sub(r"\d+", "0", shown) == re.sub(r"\d+", "0", said)
