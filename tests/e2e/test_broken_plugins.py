@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.stack.errors import PluginStop
 from tests.e2e.engines import without_tokenizer
-from tests.unit.stack.distributions import Site, plugin_row
+from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 OBSERVER = """
 from jackfield.hookspecs import hookimpl
@@ -25,6 +26,14 @@ def {hook}({argument}):
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return Site(tmp_path / "site")
+
+
+def test_a_policy_that_cannot_start_refuses_the_start_by_its_name(site: Site) -> None:
+    start = "    def start(self, waiting, running, view):\n        raise ValueError('no table')\n\n    def order"
+    source = POLICY.replace("    def order", start)
+    site.add("acme-no-start", plugin_row("schedule_policy", "no-start"), sources={"no_start": source})
+    with pytest.raises(ConfigurationError, match=r"schedule_policy\.no-start failed.*no table"):
+        without_tokenizer(schedule_policy="no-start")
 
 
 @pytest.mark.parametrize(

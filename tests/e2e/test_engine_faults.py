@@ -48,7 +48,8 @@ def test_a_replica_that_failed_once_never_answers_again(part: str, method: str) 
         info = engine.get_server_info()
         assert "the plugin's own words" in info["failure"]
         if part == "worker":
-            (account,) = info["faults"].values()
+            ((key, account),) = info["faults"].items()
+            assert key == "worker.simulated"
             assert (account["by_scope"], account["last"]) == (
                 {"stop": 1},
                 "ZeroDivisionError: the plugin's own words",

@@ -37,6 +37,7 @@ from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
 from jackfield.observability.clock import Clock, ManualClock
+from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedStack
 from jackfield.stack.observers import ObserverHub
@@ -217,35 +218,39 @@ def build_scheduler(
     policy: SchedulePolicy = loaded.make(
         "schedule_policy", max_running=max_running, page_size=limits.page_size, total_slots=limits.total_slots
     )
-    scheduler = Scheduler(
-        SchedulerConfig(
-            context_length=min(config.context_length, limits.max_context),
-            vocab_size=limits.vocab_size,
-            max_running_requests=max_running,
-            max_queued_requests=args.max_queued_requests,
-            max_prefill_tokens=args.max_prefill_tokens,
-            max_skips=args.max_skips,
-            eos_token_ids=config.eos_token_ids,
-            seed=plan.seed,
-            check_invariants=args.check_invariants,
-            report_interval=float(args.metrics_interval),
-            collect_metrics=bool(args.metrics),
-            policy_needs=frozenset(policy_row.manifest.needs),
-            policy_plugin=policy_row.key,
-            cache_plugin=cache_row.key,
-        ),
-        worker=worker,
-        cache=prefix_cache,
-        policy=policy,
-        clock=clock,
-        inbox=inbox,
-        to_detokenizer=to_detokenizer,
-        to_main=to_main,
-        observers=observers,
-        ledger=ledger,
-        doorbell=doorbell,
-        plugins=plugins,
-    )
+    try:
+        scheduler = Scheduler(
+            SchedulerConfig(
+                context_length=min(config.context_length, limits.max_context),
+                vocab_size=limits.vocab_size,
+                max_running_requests=max_running,
+                max_queued_requests=args.max_queued_requests,
+                max_prefill_tokens=args.max_prefill_tokens,
+                max_skips=args.max_skips,
+                eos_token_ids=config.eos_token_ids,
+                seed=plan.seed,
+                check_invariants=args.check_invariants,
+                report_interval=float(args.metrics_interval),
+                collect_metrics=bool(args.metrics),
+                policy_needs=frozenset(policy_row.manifest.needs),
+                policy_plugin=policy_row.key,
+                cache_plugin=cache_row.key,
+                worker_plugin=loaded.plugin("worker").selected.key,
+            ),
+            worker=worker,
+            cache=prefix_cache,
+            policy=policy,
+            clock=clock,
+            inbox=inbox,
+            to_detokenizer=to_detokenizer,
+            to_main=to_main,
+            observers=observers,
+            ledger=ledger,
+            doorbell=doorbell,
+            plugins=plugins,
+        )
+    except PluginStop as error:  # a policy that cannot start, a cache that has no sizes
+        raise ConfigurationError(f"at start, {error}") from error
     return SchedulerSide(scheduler=scheduler, loop=loaded.make("event_loop", phases=scheduler))
 
 
