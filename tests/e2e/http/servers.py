@@ -86,7 +86,7 @@ class Server:
         return numbers["running"], numbers["waiting"]
 
     def pid(self, role: str) -> int:
-        return next(process["pid"] for process in self.state()["processes"] if process["role"] == role)
+        return next(int(process["pid"]) for process in self.state()["processes"] if process["role"] == role)
 
     def assert_alive(self) -> None:
         """The case file's ALIVE: idle, every slot accounted for, no lease held, and it still answers."""

@@ -163,8 +163,8 @@ def test_b15_null_is_absent(server: Server, text: str) -> None:
              "stream_options", "max_tokens", "max_completion_tokens", "logit_bias", "user", "frequency_penalty", "top_k",
              "presence_penalty", "model", "functions", "chat_template", "chat_template_kwargs", "temperature")  # fmt: skip
     assert chat(server, **dict.fromkeys(names))["choices"][0]["message"]["content"] == text
-    names = ("suffix", "echo", "best_of", "logprobs", "max_tokens", "stop", "n", "temperature", "stream")
-    response = server.post(CMP, {"prompt": "a", **dict.fromkeys(names)})
+    nulls = dict.fromkeys(("suffix", "echo", "best_of", "logprobs", "max_tokens", "stop", "n", "temperature", "stream"))
+    response = server.post(CMP, {"prompt": "a", **nulls})
     assert response.status_code == 200
     assert response.json()["usage"]["completion_tokens"] == 16
 
