@@ -400,3 +400,10 @@ def test_a_reader_that_goes_away_is_no_error(live_site: Site, more: list[str]) -
     live_site.add("acme-good", plugin_row("cache", "acme-good"))
     ended = clean_interpreter(source, *more, path=str(live_site.folder))
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_closed_output_is_no_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, name, None)
+    assert main(["plugins", "list", "--json"]) == 0
+    getattr(sys, name).close()

@@ -39,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: this process's) and return the exit code. Never raises but for a defect in here."""
     words = list(sys.argv[1:] if argv is None else argv)
     namespace = argparse.Namespace()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # started with a closed one, as some service managers do
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the life of the process
     try:
         parser = _parser(words)
         namespace = parser.parse_args(words)
