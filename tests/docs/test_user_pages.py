@@ -161,7 +161,6 @@ def test_every_request_of_a_page_is_answered(page: str, embedded_model: Path, tm
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_openai_client_works_as_the_page_says(embedded_model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("openai")
     page = (DOCS / "serving.md").read_text()
     (example,) = re.findall(r"^```python\n(from openai.*?)^```", page, re.MULTILINE | re.DOTALL)
     with serve(tmp_path) as server:
