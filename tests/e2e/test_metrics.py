@@ -145,6 +145,8 @@ def test_scrapes_while_serving(engine: Engine) -> None:
     steps = value(series, "scheduler_steps_total")
     assert steps == value(series, "scheduler_step_duration_seconds_count") > 0
     assert steps == engine.get_server_info()["scheduler"]["steps"]
+    in_worker = value(series, "forward_execution_seconds_total")
+    assert 0 < in_worker < value(series, "scheduler_step_duration_seconds_sum")
     computed = {
         mode: value(series, "realtime_tokens_total", mode=mode) for mode in ("prefill_compute", "prefill_cache")
     }

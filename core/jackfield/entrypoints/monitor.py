@@ -201,6 +201,7 @@ class Monitor:
             if tokens
         ]
         samples.append(Sample(name="evicted_tokens_total", value=report.evicted_tokens))
+        samples.append(Sample(name="forward_execution_seconds_total", value=report.worker_seconds))
         samples.append(Sample(name="scheduler_steps_total", value=report.new_steps))
         samples += [Sample(name="scheduler_step_duration_seconds", value=value) for value in report.step_seconds]
         samples += [Sample(name="scheduler_step_cpu_seconds", value=value) for value in report.step_cpu_seconds]

@@ -74,6 +74,11 @@ _SCHEDULER = (
         unit="tokens",
     ),
     _counter("evicted_tokens_total", "KV slots evicted from the prefix cache.", unit="tokens"),
+    _counter(
+        "forward_execution_seconds_total",
+        "Time of the scheduler's thread in the worker: launching, sampling, waiting for results.",
+        unit="seconds",
+    ),
     _counter("scheduler_steps_total", "Scheduler steps committed."),
     _seconds("scheduler_step_duration_seconds", "From the launch of a step to its commit.", _STEP),
     _seconds("scheduler_step_cpu_seconds", "CPU time of the scheduler's thread from launch to commit.", _STEP),

@@ -30,6 +30,7 @@ class Reporter:
         to_main: Sender,
         state: Callable[[], SchedulerState],
         evicted: Callable[[], int],
+        worker_seconds: Callable[[], float],
         interval: float,
         collect: bool,
         plugins: PluginNumbers | None = None,
@@ -38,6 +39,7 @@ class Reporter:
         self._to_main = to_main
         self._state = state
         self._evicted = evicted
+        self._worker_seconds = worker_seconds
         self._interval = interval
         self._collect = collect
         self._plugins = plugins
@@ -106,6 +108,7 @@ class Reporter:
                 cached_tokens=self._cached,
                 decode_tokens=self._decode,
                 evicted_tokens=self._evicted() - self._evicted_before,
+                worker_seconds=self._worker_seconds() - self._worker_before,
                 step_seconds=self._step_seconds,
                 step_cpu_seconds=self._step_cpu_seconds,
                 faults={name: PluginFaults(**account) for name, account in faults.items()},
@@ -125,6 +128,7 @@ class Reporter:
         self._since = None
         self._steps = self._prefill = self._cached = self._decode = 0
         self._evicted_before = self._evicted()
+        self._worker_before = self._worker_seconds()
         self._step_seconds: list[float] = []
         self._step_cpu_seconds: list[float] = []
         self._cpu_began = 0.0

@@ -134,10 +134,12 @@ class Scheduler:
             observers=observers if observers is not None else NoObservers(),
             memory=self._memory,
         )
+        self._worker_seconds = 0.0
         self._reporter = Reporter(
             to_main=to_main,
             state=self.state,
             evicted=lambda: self._memory.evicted,
+            worker_seconds=lambda: self._worker_seconds,
             interval=config.report_interval,
             collect=config.collect_metrics,
             plugins=plugins,
@@ -203,7 +205,7 @@ class Scheduler:
         launched, sample = None, np.empty(0, dtype=np.bool_)
         if len(at):
             plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
-            with self._worker_faults():
+            with self._worker_call():
                 launched, sample = self._worker.launch(plain), plain.sample
             running["computed"][at] += batch.new_tokens
             running["sampled"][at] += sample
@@ -224,7 +226,7 @@ class Scheduler:
             return
         if mine.pending is not None:
             raise RuntimeError(f"step {mine.batch.step} is sampled twice")
-        with self._worker_faults():
+        with self._worker_call():
             mine.pending = self._worker.sample(mine.launched, None)
 
     def commit(self, step: InFlight) -> None:
@@ -234,7 +236,7 @@ class Scheduler:
         if mine.launched is not None:
             if mine.pending is None:
                 raise RuntimeError(f"step {mine.batch.step} is committed before it was sampled")
-            with self._worker_faults():
+            with self._worker_call():
                 result = mine.fetch(None)
             self._results.apply(mine, result, self._clock.now())
         self._in_flight.popleft()
@@ -346,13 +348,15 @@ class Scheduler:
         return Wake.RESULT
 
     @contextmanager
-    def _worker_faults(self) -> Iterator[None]:
-        """A batch that was done by half cannot be taken back."""
+    def _worker_call(self) -> Iterator[None]:
+        """Timed; and a batch that was done by half cannot be taken back."""
+        began = self._clock.now()
         try:
             yield
         except Exception as error:
             self._ledger.record(self.config.worker_plugin, FaultScope.STOP, error)
             raise
+        self._worker_seconds += self._clock.now() - began
 
     def _own(self, step: InFlight) -> StepInFlight:
         for mine in self._in_flight:

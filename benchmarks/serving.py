@@ -1,0 +1,272 @@
+"""How much batching, the prefix cache and the runtime's own time matter: ratios of one run on one machine.
+
+    python benchmarks/serving.py [--json] [--topology inline|processes|both] [--rounds N] [--threads N]
+
+Sides are measured in turn (A B A B ...), and each ratio is the median over the rounds, because a machine's speed drifts
+more than what is measured here. Waits for a quiet machine first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+BUSY_SHARE = 0.10
+"""A machine is quiet when others use less than this share of its cores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Tokens and requests of the three measurements."""
+
+    concurrent: int = 16
+    prompt: int = 32
+    output: int = 64
+    shared: int = 512
+    own: int = 32
+    shared_requests: int = 32
+    shared_output: int = 16
+    single_output: int = 128
+
+
+QUICK = Sizes(concurrent=4, prompt=8, output=8, shared=64, own=8, shared_requests=4, shared_output=4, single_output=16)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """ratio: the median of `ratios`, one a round; target: what the project wants of it; a, b: the sides, by round."""
+
+    what: str
+    ratio: float
+    target: str
+    met: bool
+    ratios: list[float]
+    unit: str
+    a: list[float]
+    b: list[float]
+
+
+@dataclass
+class Bench:
+    """Engines of one topology, and what is measured on them."""
+
+    topology: str
+    radix: Any
+    chunk: Any
+    sizes: Sizes
+    rounds: int
+    random: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def batching(self) -> Result:
+        s = self.sizes
+        one = lambda: self._speed(self.radix, [self._ids(s.prompt)], s.output)  # noqa: E731
+        many = lambda: self._speed(self.radix, [self._ids(s.prompt) for _ in range(s.concurrent)], s.output)  # noqa: E731
+        a, b = self._in_turn(one, many)
+        what = f"output tokens/s of {s.concurrent} concurrent requests, over one"
+        return _result(what, ">= 3", [y / x for x, y in zip(a, b, strict=True)], "output tokens/s", a, b)
+
+    def sharing(self) -> Result:
+        s = self.sizes
+        a, b = self._in_turn(lambda: self._shared(self.chunk), lambda: self._shared(self.radix))
+        what = (
+            f"output tokens/s of {s.shared_requests} x ({s.shared} shared + {s.own} -> {s.shared_output} tokens) "
+            "with the radix cache, over the chunk cache; both start empty"
+        )
+        return _result(what, ">= 3", [y / x for x, y in zip(a, b, strict=True)], "output tokens/s", a, b)
+
+    def outside_the_worker(self) -> Result:
+        walls, workers = [], []
+        prompt, output = self.sizes.prompt, self.sizes.single_output
+        _generate(self.radix, [self._ids(prompt)], output)  # warm
+        for _ in range(self.rounds):
+            before, began = _worker_seconds(self.radix), time.perf_counter()
+            _generate(self.radix, [self._ids(prompt)], output)
+            walls.append(time.perf_counter() - began)
+            workers.append(_worker_seconds(self.radix) - before)
+        what = "share of the wall time of one request (batch 1) that is not spent in the worker"
+        shares = [1 - worker / wall for wall, worker in zip(walls, workers, strict=True)]
+        return _result(what, "<= 0.15", shares, "seconds", walls, workers)
+
+    def _in_turn(self, a: Callable[[], float], b: Callable[[], float]) -> tuple[list[float], list[float]]:
+        a(), b()  # warm
+        first, second = [], []
+        for _ in range(self.rounds):
+            first.append(a())
+            second.append(b())
+        return first, second
+
+    def _shared(self, engine: Any) -> float:
+        engine.flush_cache()
+        prefix = self._ids(self.sizes.shared)
+        prompts = [prefix + self._ids(self.sizes.own) for _ in range(self.sizes.shared_requests)]
+        return self._speed(engine, prompts, self.sizes.shared_output)
+
+    def _speed(self, engine: Any, prompts: list[list[int]], output: int) -> float:
+        began = time.perf_counter()
+        made = _generate(engine, prompts, output)
+        return made / (time.perf_counter() - began)
+
+    def _ids(self, count: int) -> list[int]:
+        top = self.radix._runtime.tokenizer_manager.limits.vocab_size
+        return [self.random.randrange(3, top) for _ in range(count)]
+
+
+def _worker_seconds(engine: Any) -> float:
+    """So far, as the metrics tell it."""
+    engine.get_server_info()  # its answer comes behind the scheduler's last report
+    text = engine.expose_metrics().body.decode()
+    (found,) = re.findall(r"^jackfield_forward_execution_seconds_total{.*} (.*)$", text, re.MULTILINE)
+    return float(found)
+
+
+def _generate(engine: Any, prompts: list[list[int]], output: int) -> int:
+    sampling = {"max_new_tokens": output, "temperature": 0, "ignore_eos": True}
+    answers = engine.generate(input_ids=prompts, sampling_params=sampling)
+    made = sum(len(answer["output_ids"]) for answer in answers)
+    if made != output * len(prompts):
+        raise SystemExit(f"{made} tokens came back, {output * len(prompts)} were asked for")
+    return made
+
+
+def _result(what: str, target: str, ratios: list[float], unit: str, a: list[float], b: list[float]) -> Result:
+    ratio = statistics.median(ratios)
+    sign, bound = target.split()
+    met = ratio >= float(bound) if sign == ">=" else ratio <= float(bound)
+    return Result(what=what, ratio=ratio, target=target, met=met, ratios=ratios, unit=unit, a=a, b=b)
+
+
+@contextmanager
+def _benches(arguments: argparse.Namespace, sizes: Sizes) -> Iterator[list[Bench]]:
+    from jackfield import Engine
+
+    common: dict[str, Any] = {
+        "dtype": "bfloat16",
+        "skip_tokenizer_init": True,
+        "max_total_tokens": 2 * sizes.shared_requests * (sizes.shared + sizes.own + sizes.shared_output),
+        "check_invariants": "off",
+        "metrics": ["prometheus"],
+    }
+    if arguments.model_path is not None:
+        common["model_path"] = arguments.model_path
+    topologies = ["inline", "processes"] if arguments.topology == "both" else [arguments.topology]
+    with ExitStack() as stack:
+        benches = []
+        for topology in topologies:
+            radix, chunk = (
+                stack.enter_context(Engine(topology=topology, cache_policy=cache, **common))
+                for cache in ("radix", "chunk")
+            )
+            benches.append(Bench(topology, radix, chunk, sizes, arguments.rounds))
+        yield benches
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    sizes = QUICK if arguments.quick else Sizes()
+    told: dict[str, Any] = {"machine": _machine(arguments), "results": {}, "stacks": {}}
+    with _benches(arguments, sizes) as benches:
+        for bench in benches:
+            results = {
+                "batching": bench.batching(),
+                "sharing": bench.sharing(),
+                "outside_the_worker": bench.outside_the_worker(),
+            }
+            told["results"][bench.topology] = {name: asdict(result) for name, result in results.items()}
+            told["stacks"][bench.topology] = {
+                name: engine.get_server_info()["stack"]["hash"]
+                for name, engine in (("radix", bench.radix), ("chunk", bench.chunk))
+            }
+    return told
+
+
+def _machine(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "quiet": wait_until_quiet(arguments.wait),
+        "cores": os.cpu_count(),
+        "cpu": _cpu_name(),
+        "threads": arguments.threads,
+        "python": platform.python_version(),
+    }
+
+
+def wait_until_quiet(seconds: float) -> bool:
+    """False: others were still busy after so long, and the numbers are to be taken as such."""
+    until = time.monotonic() + seconds
+    while (busy := _busy_share()) is not None and busy > BUSY_SHARE:
+        if time.monotonic() >= until:
+            print(f"the machine is not quiet: {busy:.0%} of it is in use by others", file=sys.stderr)
+            return False
+        print(f"waiting for a quiet machine: {busy:.0%} of it is in use", file=sys.stderr)
+    return True
+
+
+def _busy_share() -> float | None:
+    """Share of all cores in use during a second in which this process sleeps; None where there is no /proc."""
+    if (first := _cpu_times()) is None:
+        return None
+    time.sleep(1.0)
+    second = _cpu_times()
+    assert second is not None
+    total = sum(second) - sum(first)
+    idle = (second[3] + second[4]) - (first[3] + first[4])  # idle and waiting for a disk
+    return 1 - idle / total if total else 0.0
+
+
+def _cpu_times() -> list[int] | None:
+    try:
+        line = Path("/proc/stat").read_text().splitlines()[0]
+    except OSError:
+        return None
+    return [int(word) for word in line.split()[1:9]]
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _show(told: dict[str, Any]) -> None:
+    for topology, results in told["results"].items():
+        for result in results.values():
+            verdict = "met" if result["met"] else "MISSED"
+            spread = ", ".join(f"{ratio:.2f}" for ratio in result["ratios"])
+            print(f"{topology:9} {result['ratio']:6.2f}  ({result['target']}: {verdict})  {result['what']}  [{spread}]")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
+    parser.add_argument("--topology", choices=("inline", "processes", "both"), default="both")
+    parser.add_argument("--model-path", help="as everywhere; not given: the embedded model")
+    parser.add_argument("--rounds", type=int, default=4, help="how often each pair is measured (default 4)")
+    parser.add_argument("--threads", type=int, default=2, help="torch's threads (default 2)")
+    parser.add_argument("--wait", type=float, default=120.0, help="seconds to wait for a quiet machine (default 120)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
+    arguments = parser.parse_args(argv)
+    # Before torch is imported, here and in the children.
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    told = measure(arguments)
+    if arguments.json:
+        json.dump(told, sys.stdout, indent=2)
+        print()
+    else:
+        _show(told)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The benchmark scripts run and tell where their numbers come from. Their numbers are nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_serving(tiny_model: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "serving.py", "--quick", "--json", "--topology", "inline"]
+    command += ["--model-path", tiny_model, "--rounds", "2", "--wait", "0", "--threads", "1"]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    results = told["results"]["inline"]
+    assert set(results) == {"batching", "sharing", "outside_the_worker"}
+    for result in results.values():
+        assert len(result["ratios"]) == len(result["a"]) == len(result["b"]) == 2
+        assert all(side > 0 for side in result["a"] + result["b"])
+        assert isinstance(result["met"], bool)
+    assert all(0 < share < 1 for share in results["outside_the_worker"]["ratios"])
+    assert {len(digest) for digest in told["stacks"]["inline"].values()} == {64}
+    assert set(told["machine"]) >= {"quiet", "cores", "threads"}
