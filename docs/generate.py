@@ -272,7 +272,8 @@ def endpoints() -> Iterator[str]:
             yield f"- answer: {route.answer}"
         if route.stream is not None:
             name = route.stream.__name__
-            yield f"- with `stream`: server-sent events of [{name}](#{name.lower()}), then `data: [DONE]`, unless an error ends them"
+            link = f"[{name}](#{name.lower()})"
+            yield f"- with `stream`: server-sent events of {link}, then `data: [DONE]`, unless an error ends them"
         yield ""
         models.extend(model for model in (route.request, route.response, route.stream) if model is not None)
     yield "## Bodies\n"

@@ -194,6 +194,11 @@ class ServerArgs(BaseModel):
         repr=False,
         description="Bearer key of the admin routes (and good for the others); with --api-key alone they are closed.",
     )
+    allowed_host: Annotated[tuple[Text, ...], BeforeValidator(_several), Option(SECURITY, "NAME")] = Field(
+        default=(),
+        description="Name under which clients may address a server that listens on the loopback and has no key, beside "
+        "localhost and addresses; may be repeated; *: any. Keeps web pages from reaching it under a name of their own.",
+    )
     max_concurrent_requests: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=1024, description="Most generation requests in the server at once; more are refused with 503."
     )

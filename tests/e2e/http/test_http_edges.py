@@ -99,8 +99,12 @@ def test_what_is_no_http_is_a_400(server: Server, data: bytes) -> None:
 
 
 def test_an_absolute_target_or_a_strange_host_opens_nothing(server: Server) -> None:
-    answer = raw(server, b"GET http://x/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 404 ")
+    for head, status in (
+        (b"GET http://x/health HTTP/1.1\r\nHost: localhost", 404),
+        (b"GET /health HTTP/1.1\r\nHost: x", 400),
+    ):
+        answer = raw(server, head + b"\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
 
 
 def test_a_body_of_which_the_client_sends_only_half(server: Server) -> None:

@@ -78,6 +78,22 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "page_size": ("8", 8),
     "max_skips": ("8", 8),
     "plugin_fault_limit": ("8", 8),
+    "allowed_host": ("a,b", ("a", "b")),
+    "max_concurrent_requests": ("8", 8),
+    "max_request_bytes": ("8", 8),
+    "max_header_bytes": ("8", 8),
+    "max_json_depth": ("8", 8),
+    "max_request_id_length": ("8", 8),
+    "max_prompts_per_request": ("8", 8),
+    "max_messages": ("8", 8),
+    "chat_template_kwargs": ("none", ()),
+    "max_chat_template_kwargs_bytes": ("8", 8),
+    "incremental_streaming_output": ("on", True),
+    "drain_timeout": ("8", 8),
+    "metrics_interval": ("8", 8),
+    "throughput_log_interval": ("0", 0),
+    "health_timeout": ("8", 8),
+    "skip_server_warmup": ("true", True),
 }
 
 

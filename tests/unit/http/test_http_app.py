@@ -32,7 +32,7 @@ async def answer(handler: Any, **args: Any) -> httpx.Response:
     service = Service(ServerArgs(**args))
     try:
         transport = httpx.ASGITransport(App(service, [route(handler)]), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/x")
     finally:
         service.close()
@@ -93,7 +93,7 @@ async def test_a_request_id_is_echoed_as_a_label_only() -> None:
 
     service = Service(ServerArgs())
     transport = httpx.ASGITransport(App(service, [route(handler)]))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         for _ in range(2):
             assert (await client.get("/x", headers={"x-request-id": "mine"})).headers["x-request-id"] == "mine"
         for bad in ("x" * 129, "two words", "tab\tbed"):
@@ -114,7 +114,7 @@ async def test_no_more_requests_at_once_than_allowed() -> None:
         raise RequestError("done")
 
     transport = httpx.ASGITransport(App(service, [route(handler, generates=True)]))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         assert (await client.get("/x")).status_code == 400
         assert inside == [503]
         assert service.open_calls == 0
@@ -127,7 +127,7 @@ async def test_no_generation_but_when_up(phase: str) -> None:
     if phase != "starting":
         service.status.up()
         service.status.drain() if phase == "draining" else service.status.fail()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(App(service)), base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(App(service)), base_url="http://localhost") as client:
         for made in (route for route in ROUTES if route.generates):
             refused = await client.post(made.path, json={})
             assert refused.status_code == 503
@@ -144,7 +144,7 @@ async def test_health_tells_what_a_check_found() -> None:
     service.status.up()
     problem: list[str] = []
     service.status.checks.append(lambda: problem[0] if problem else None)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(App(service)), base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(App(service)), base_url="http://localhost") as client:
         assert (await client.get("/health")).status_code == 200
         problem.append("no step for 30 s")
         told = await client.get("/health")

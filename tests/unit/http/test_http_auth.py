@@ -31,7 +31,7 @@ async def status(args: dict[str, Any], method: str, path: str, headers: Any = ()
     service = Service(ServerArgs(**args))
     transport = httpx.ASGITransport(App(service))
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.request(method, path, headers=list(headers))
     finally:
         service.close()
@@ -152,3 +152,27 @@ def test_keys_are_shown_nowhere() -> None:
     with pytest.raises(ConfigurationError) as refused:
         server_args_from_kwargs({"api_key": 12345678}, {})
     assert "12345678" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "host", "known"),
+    [
+        ({}, "localhost", True),
+        ({}, "LOCALHOST:30000", True),
+        ({}, "127.0.0.1:30000", True),
+        ({}, "[::1]:30000", True),
+        ({}, "evil.example:30000", False),
+        ({}, "localhost.evil.example", False),
+        ({}, "", False),
+        ({"allowed_host": "box"}, "box:1", True),
+        ({"allowed_host": ("box", "*")}, "evil.example", True),
+        ({"api_key": API}, "evil.example", True),
+        ({"admin_api_key": ADMIN}, "evil.example", False),
+        ({"host": "0.0.0.0"}, "box", True),
+    ],
+)
+async def test_a_web_page_cannot_reach_the_loopback_under_its_own_name(
+    args: dict[str, Any], host: str, known: bool
+) -> None:
+    got = await status(args, "GET", "/ping", [("host", host)])
+    assert got == (200 if known else 400)

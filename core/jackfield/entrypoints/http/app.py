@@ -1,7 +1,7 @@
 """The ASGI application: from a scope to a handler of the route table and back, with everything that routes have in common.
 
-In this order: request id, key, route, state of the server, ceilings, body. All of it looks at `scope["path"]`, which is what
-was matched; nothing is rebuilt from headers. When the client goes away, the handler's task is cancelled, and the handlers
+In this order: request id, host, key, route, state of the server, ceilings, body. All of it looks at `scope["path"]`, which is
+what was matched; nothing is rebuilt from headers. When the client goes away, the handler's task is cancelled, and the handlers
 end their requests when that happens.
 """
 
@@ -43,6 +43,7 @@ class App:
         try:
             self._check_label(given)
             answer.label = given or answer.label
+            self.service.hosts.check(headers)
             self.service.keys.check(self._level(scope["path"]), scope["headers"])
             route, path = self._find(scope["path"], scope["method"])
             exchange = Exchange(

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import enum
 import hmac
-from collections.abc import Iterable, Sequence
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
 
+from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.errors import ApiError
 
 
@@ -57,6 +59,51 @@ class Keys:
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Hosts:
+    """By which names a server may be addressed.
+
+    A page in the operator's browser can make a name of its own point to this machine, and so pass the browser's rule of one
+    origin; it cannot choose the Host header. It matters only where being on this machine is all that is asked for: on the
+    loopback, without a key.
+    """
+
+    def __init__(self, args: ServerArgs) -> None:
+        self._any = args.host not in LOOPBACK or args.api_key is not None or "*" in args.allowed_host
+        self._names = {"localhost", *(name.lower() for name in args.allowed_host)}
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises ApiError 400."""
+        if self._any:
+            return
+        name = _host_name(headers.get("host", ""))
+        if name in self._names or _is_address(name):
+            return
+        raise ApiError(
+            400,
+            f"this server is not known as {name[:200]!r}; if it should be, start it with --allowed-host, or with a key",
+            param="Host",
+            code="unknown_host",
+        )
+
+
+def _host_name(host: str) -> str:
+    """Without the port and an IPv6 address's brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _bearer(values: Sequence[bytes]) -> bytes:

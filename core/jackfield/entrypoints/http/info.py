@@ -22,7 +22,17 @@ async def ping(exchange: Exchange) -> ASGIApp:
 async def health(exchange: Exchange) -> ASGIApp:
     if (problem := exchange.service.status.problem) is not None:
         raise unavailable(problem, "unhealthy")
-    return json_response({"status": "healthy"})
+    told = {"status": "healthy"} | _details(exchange)
+    return json_response(told)
+
+
+def _details(exchange: Exchange) -> dict[str, Any]:
+    """What an operator wants to know of a server that works all the same."""
+    monitor = exchange.service.monitor
+    if monitor is None:
+        return {}
+    _, found = monitor.health.status()
+    return {name: found[name] for name in ("last_step_age_s", "quarantined", "degraded")}
 
 
 async def ready(exchange: Exchange) -> ASGIApp:

@@ -85,7 +85,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         Level.OPEN,
         info.health,
         "200 if the server works; 503 while it starts or drains, when it has failed, and when it does not get on.",
-        answer='`{"status": "healthy"}`',
+        answer='`{"status": "healthy"}` with last_step_age_s, and the plugins that are quarantined or degraded',
     ),
     _get(
         "/ready",

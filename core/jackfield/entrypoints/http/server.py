@@ -25,6 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.http.app import App
+from jackfield.entrypoints.http.auth import LOOPBACK
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.service import ServedReplica, Service, Serving
 from jackfield.entrypoints.http.status import Phase
@@ -42,8 +43,6 @@ LAST_WORDS_SECONDS = 2.0
 """What open requests have to send their last words, once the replica has failed or the drain timeout is over."""
 
 POLL_SECONDS = 0.02
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class CannotListen(Exception):

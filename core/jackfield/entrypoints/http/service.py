@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import Answer, Call, Mover, final_answer
 from jackfield.entrypoints.driver import DrivenRuntime
-from jackfield.entrypoints.http.auth import Keys
+from jackfield.entrypoints.http.auth import Hosts, Keys
 from jackfield.entrypoints.http.errors import unavailable
 from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
@@ -65,6 +65,7 @@ class Service:
     def __init__(self, args: ServerArgs) -> None:
         self.args = args
         self.keys = Keys(args.api_key, args.admin_api_key)
+        self.hosts = Hosts(args)
         self.status = ServerStatus()
         self.open_calls = 0
         self._serving: Serving | None = None
