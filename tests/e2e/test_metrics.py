@@ -206,6 +206,12 @@ def test_the_warm_up_leaves_no_trace(tmp_path: Path) -> None:
             assert answer["meta_info"]["cached_tokens"] == 0
             series = settled(engine, lambda now: value(now, "scheduler_steps_total") == 2)
             assert value(series, "num_received_requests_total") == value(series, "num_requests_total") == 1
+            hooks = (
+                "jackfield_requests_received",
+                "jackfield_batch_committed",
+            )  # of the main process, of the scheduler
+            calls = [value(series, "plugin_hook_calls_total", plugin="observer.jsonl", hook=hook) for hook in hooks]
+            assert calls == [1, 2]
         events = [json.loads(line)["event"] for line in (directory / "requests.jsonl").read_text().splitlines()]
         assert events == ["started", "received", "finished", "stopped"]
         events = [json.loads(line)["event"] for line in (directory / "steps.jsonl").read_text().splitlines()]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from jackfield import __version__
 from jackfield.config.server_args import ServerArgs
-from jackfield.stack.faults import FaultLedger
+from jackfield.entrypoints.monitor import Monitor
 from jackfield.stack.report import stack_report
 from jackfield.stack.resolved import Resolution
 
@@ -18,7 +18,7 @@ class Replica(Protocol):
     args: ServerArgs
     resolution: Resolution
     stack_hash: str
-    ledger: FaultLedger
+    monitor: Monitor
 
     @property
     def failure(self) -> BaseException | None: ...
@@ -40,7 +40,7 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
         "stack": stack_report(replica.resolution.stack, stack_hash=replica.stack_hash),
         "scheduler": {name: state[name] for name in ("running", "waiting", "steps", "last_step_age_s")},
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
-        "faults": replica.ledger.snapshot(),
+        "faults": replica.monitor.faults(),
         "failure": None if replica.failure is None else error_text(replica.failure),
         "processes": [{"role": role, "pid": pid} for role, pid in replica.processes],
     }
