@@ -262,7 +262,7 @@ def endpoints() -> Iterator[str]:
         if not (route.request or route.response or route.query or route.answer):
             continue
         yield f"## {_path(route)}\n"
-        for name, meaning in (route.query or {}).items():
+        for name, meaning in route.query.items():
             yield f"- query `{name}`: {meaning}"
         if route.request is not None:
             yield f"- request: [{route.request.__name__}](#{route.request.__name__.lower()})"

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 
+from jackfield.entrypoints.http.service import CONTROL_THREADS, TOKENIZER_THREADS
 from tests.e2e.http.servers import DEADLINE, LONG, SIMULATED, SLOW, Server, events, serving, until
 
 CHAT = "/v1/chat/completions"
@@ -202,6 +206,28 @@ def test_b47_streams_that_are_closed_at_random_times_leave_nothing(topology: str
             await asyncio.gather(*(one(client, read) for read in reads))
 
     with serving(*SIMULATED, *flags, "--topology", topology) as server:
+        main = psutil.Process(server.process.pid)
+        server.assert_alive()
+        files, threads = main.num_fds(), main.num_threads()
         for _ in range(3):
             asyncio.run(round_of_clients(server.url))
             server.assert_alive()
+            until(lambda: main.num_fds() <= files)
+        # Pools of threads fill up to their size, and no further.
+        assert main.num_threads() <= threads + TOKENIZER_THREADS + CONTROL_THREADS
+
+
+def test_a_client_that_does_not_read_holds_up_nobody(slow: Server) -> None:
+    """Its answers are held back where it is, and its request ends when it goes, or when its answer is complete."""
+    address = urlsplit(slow.url)
+    body = json.dumps(long_request(stream=True)).encode()
+    head = (
+        f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    with socket.create_connection((address.hostname, address.port), DEADLINE) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(f"{head}\r\n\r\n".encode() + body)
+        until(lambda: slow.scheduler() == (1, 0))
+        for _ in range(5):
+            slow.generate(input_ids=[5], sampling_params={"max_new_tokens": 2})
+    until(lambda: slow.scheduler() == (0, 0))

@@ -107,6 +107,20 @@ def test_an_absolute_target_or_a_strange_host_opens_nothing(server: Server) -> N
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
 
 
+def test_a_query_without_end_is_refused(server: Server) -> None:
+    assert error(server.get(f"/health?{'a=1&' * 200}"), 400)["code"] == "invalid_value"
+    assert server.get("/health?a=%ff&b&&=").status_code == 200
+
+
+def test_b85_messages_are_counted_before_anything_is_made_of_them(server: Server) -> None:
+    # Each of them is wrong as well; had one been looked at, the error would name it.
+    body = json.dumps({"messages": [{"role": 1}] * 300_000}).encode()
+    with server.client() as client:
+        refused = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert error(refused, 400)["param"] == "messages"
+    server.assert_alive()
+
+
 def test_a_body_of_which_the_client_sends_only_half(server: Server) -> None:
     raw(server, b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
     server.assert_alive()

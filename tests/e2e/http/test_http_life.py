@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -69,6 +70,21 @@ def test_b78_the_drain_has_a_deadline(topology: str) -> None:
         assert events(stream.result(DEADLINE))[-1]["meta_info"]["finish_reason"]["type"] == "abort"
         assert plain.result(DEADLINE).json()["meta_info"]["finish_reason"]["type"] == "abort"
         assert server.wait() == 0
+
+
+def test_b78_a_client_that_does_not_read_does_not_keep_the_server() -> None:
+    """Its answer is complete but does not fit into the connection."""
+    many = {"input_ids": [5, 6], "sampling_params": {**LONG, "max_new_tokens": 3000}, "stream": True}
+    request = json.dumps(many).encode()
+    head = f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(request)}"
+    with serving(*SIMULATED, "--drain-timeout", "1", check=False) as server:
+        address = urlsplit(server.url)
+        with socket.create_connection((address.hostname, address.port), DEADLINE) as deaf:
+            deaf.sendall(f"{head}\r\n\r\n".encode() + request)
+            assert deaf.recv(15) == b"HTTP/1.1 200 OK"
+            until(lambda: server.scheduler() == (0, 0))
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)

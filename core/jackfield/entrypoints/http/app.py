@@ -50,7 +50,7 @@ class App:
                 service=self.service,
                 body=None,
                 path=path,
-                query=dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=100)),
+                query=_query(scope["query_string"]),
                 headers=headers,
                 label=answer.label,
             )
@@ -102,7 +102,15 @@ class App:
 
     def _parse(self, route: HttpRoute, headers: Mapping[str, str], body: bytes) -> Any:
         assert route.request is not None
-        return route.request.model_validate(parse_json(headers, body, self.service.args.max_json_depth))
+        args = self.service.args
+        value = parse_json(headers, body, args.max_json_depth)
+        # Before the model is made of it, which takes far more memory than the JSON.
+        for name, ceiling in route.ceilings.items():
+            most = getattr(args, ceiling)
+            if isinstance(value.get(name), list) and len(value[name]) > most:
+                count = len(value[name])
+                raise ApiError(400, f"{name} holds {count} entries; at most {most} are allowed", param=name)
+        return route.request.model_validate(value)
 
     def _check_label(self, label: str) -> None:
         longest = self.service.args.max_request_id_length
@@ -132,6 +140,15 @@ class App:
             )
         raise ApiError(404, f"there is no route {path[:200]!r}", code="unknown_route")
 
+
+def _query(text: bytes) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=MAX_QUERY_FIELDS))
+    except ValueError:
+        raise ApiError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields", code="invalid_value") from None
+
+
+MAX_QUERY_FIELDS = 100
 
 INLINE_BYTES = 64 * 2**10
 """A body up to this is parsed on the event loop, in well under a millisecond."""

@@ -27,7 +27,7 @@ class ClientGone(Exception):
 async def read_body(headers: Mapping[str, str], receive: Any, limit: int) -> bytes:
     """Raises ApiError 413, 400 or 408, and ClientGone."""
     stated = headers.get("content-length")
-    if stated is not None and stated.isdecimal() and int(stated) > limit:
+    if stated is not None and stated.isdecimal() and (len(stated) > 18 or int(stated) > limit):
         raise _too_long(limit)
     chunks, length = [], 0
     try:

@@ -47,12 +47,6 @@ async def chat_completions(exchange: Exchange) -> ASGIApp:
 
 def _check(exchange: Exchange, body: ChatBody) -> None:
     args = exchange.service.args
-    if len(body.messages) > args.max_messages:
-        raise ApiError(
-            400,
-            f"messages holds {len(body.messages)} messages; at most {args.max_messages} are allowed",
-            param="messages",
-        )
     for i, message in enumerate(body.messages):
         for name in ("tool_calls", "function_call"):
             if getattr(message, name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,6 +25,7 @@ class HttpRoute:
     stream      model of a streamed event
     generates   takes part in draining, in the limit of concurrent requests, and in aborts when the client has gone
     query       query parameter -> what it means
+    ceilings    list in the body -> the field of ServerArgs that says how long it may be
     """
 
     path: str
@@ -36,7 +37,8 @@ class HttpRoute:
     response: type[BaseModel] | None = None
     stream: type[BaseModel] | None = None
     generates: bool = False
-    query: Mapping[str, str] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    ceilings: Mapping[str, str] = field(default_factory=dict)
     answer: str = ""
 
 
@@ -76,6 +78,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=openai.ChatBody,
         response=openai.ChatCompletion,
         stream=openai.ChatChunk,
+        ceilings={"messages": "max_messages"},
         generates=True,
     ),
     _get("/v1/models", Level.KEY, info.models, "The served model, as OpenAI lists it.", response=openai.ModelList),
