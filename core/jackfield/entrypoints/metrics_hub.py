@@ -1,4 +1,4 @@
-"""The metrics sinks of a run: each on a thread of its own behind a bounded queue. Knows no metric by name but its own.
+"""The metrics sinks of a run: each on a thread of its own behind a bounded queue. Knows no metric by name.
 
 `record` is called on the path of requests, so it neither blocks nor raises: what a slow sink cannot take is dropped and
 counted.
@@ -91,6 +91,8 @@ class SinkThread:
 
     def close(self, seconds: float) -> None:
         """Record what waits, then close the sink. Gives up on one that does not come back; its thread is a daemon."""
+        if self._thread.ident is None:  # never started
+            return
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -191,5 +193,4 @@ class MetricsHub:
 
     def close(self) -> None:
         for sink in self.sinks:
-            if sink._thread.ident is not None:
-                sink.close(CLOSE_SECONDS)
+            sink.close(CLOSE_SECONDS)

@@ -43,8 +43,9 @@ class Exposition:
 
 
 class MetricsSink(ABC):
-    """Lives in the main process on a thread of its own behind a bounded queue. An exception is counted and logged; at the
-    fault limit the sink is quarantined. It never reaches a request."""
+    """Lives in the main process. `declare`, `record` and `close` are called on one thread of its own, behind a bounded queue:
+    what a slow sink cannot take is dropped and counted. An error in `declare` stops the start; any later exception is counted
+    and logged, and at the fault limit the sink is quarantined. It never reaches a request."""
 
     @abstractmethod
     def declare(self, metrics: Sequence[Metric]) -> None:
@@ -59,7 +60,8 @@ class MetricsSink(ABC):
         """Flush and free."""
 
     def expose(self, accept: str) -> Exposition | None:
-        """Answer a scrape with this `Accept` header, or None: this sink is not scraped."""
+        """Answer a scrape with this `Accept` header, or None: this sink is not scraped. Called on other threads than `record`,
+        several at once, while it runs; what was recorded before the scrape is usually there."""
         return None
 
 
