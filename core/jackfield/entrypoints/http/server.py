@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 
 import h11
 import msgspec
+import psutil
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -90,8 +91,10 @@ class Server:
         self._announce = announce or _print_line
         self._stop = asyncio.Event()
         self._signals = 0
+        self._interrupted = False
         self._error: BaseException | None = None
         self._end_replica = threading.Event()
+        self._replica = threading.Thread(target=self._run_replica, name="jackfield-replica", daemon=True)
         self._url = ""
 
     async def run(self, sock: socket.socket) -> int:
@@ -102,20 +105,21 @@ class Server:
             log.warning("%s is open to others, and no --api-key is set: whoever reaches it may use it", self._url)
         http = _Uvicorn(_uvicorn_config(App(self.service), self._args))
         serving = asyncio.ensure_future(http.serve(sockets=[sock]))
-        replica = threading.Thread(target=self._run_replica, name="jackfield-replica", daemon=True)
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
         try:
-            replica.start()
+            self._replica.start()
             await self._stop.wait()
             await self._wait_for_open_calls()
             http.should_exit = True
             await serving
         finally:
             self.service.close()
-            await self._end(replica)
+            await self._end()
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
+        if self._interrupted:
+            return 0
         if self._error is not None and self.service.status.phase is Phase.STARTING:
             raise self._error
         return 0 if self._error is None else FAILED
@@ -166,9 +170,17 @@ class Server:
 
     def _on_signal(self) -> None:
         self._signals += 1
-        if self._signals > 1 or self.service.status.phase is Phase.STARTING:
-            # While it starts there is nobody to wait for, and the launch cannot be interrupted.
-            _leave(0 if self._signals == 1 else FAILED)
+        if self._signals > 2:
+            _leave(FAILED)
+        if self._signals == 2:
+            log.warning("ending at once")
+            self._forced = asyncio.ensure_future(self._force())
+            return
+        if self.service.status.phase is Phase.STARTING:
+            log.warning("shutting down while starting")
+            self._interrupted = True
+            self._stop.set()
+            return
         count = self.service.open_calls
         log.warning(
             "shutting down: %d open requests have %d s to finish; a second signal ends them",
@@ -195,13 +207,34 @@ class Server:
             await asyncio.sleep(POLL_SECONDS)
         return self.service.open_calls == 0
 
-    async def _end(self, replica: threading.Thread) -> None:
+    async def _end(self) -> None:
+        """Let the replica end in order; if it does not, or the launch cannot be interrupted, go without it."""
+        if self._interrupted:
+            await self._kill_replica()
+            if self._replica.is_alive():
+                _leave(0)
+            return
         self._end_replica.set()
         deadline = self._loop.time() + self._args.shutdown_timeout + LAST_WORDS_SECONDS
-        while replica.is_alive():
+        while self._replica.is_alive():
             if self._loop.time() > deadline:
                 log.error("the replica did not end in time; the process ends without it")
                 _leave(FAILED)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _force(self) -> None:
+        await self._kill_replica()
+        _leave(FAILED)
+
+    async def _kill_replica(self) -> None:
+        """Kill the children. Their death is the end of a launch or of a replica, which then removes what they shared; it gets
+        a moment for that."""
+        self._end_replica.set()
+        deadline = self._loop.time() + LAST_WORDS_SECONDS
+        while self._replica.is_alive() and self._loop.time() < deadline:
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
             await asyncio.sleep(POLL_SECONDS)
 
 
