@@ -257,3 +257,13 @@ def test_without_a_sink_nothing_answers() -> None:
     with Engine(worker="simulated", topology="inline") as engine:
         engine.generate("hello", {"max_new_tokens": 1})
         assert engine.expose_metrics() is None
+
+
+def test_two_uses_of_one_sink_do_not_meet() -> None:
+    sinks = ["prometheus", {"plugin": "prometheus", "as": "second"}]
+    with Engine(worker="simulated", topology="inline", metrics=sinks) as engine:
+        engine.generate("hello", {"max_new_tokens": 1})
+        series = scrape(engine)
+        assert value(series, "num_requests_total") == 1
+        for sink in ("metrics.prometheus", "metrics.second"):
+            assert value(series, "plugin_hook_calls_total", plugin=sink, hook="record") > 0

@@ -174,7 +174,7 @@ class InlineRuntime:
                 self.loop.settle()
         finally:
             try:
-                self.observers.notify("jackfield_process_stopping", process=process_info(self.stack_hash))
+                self.observers.stopping(process_info(self.stack_hash))
             finally:
                 self.monitor.close()
                 self.worker.close()

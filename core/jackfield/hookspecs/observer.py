@@ -92,7 +92,7 @@ class ObserverSpecs:
 
     @hookspec
     def jackfield_process_stopping(self, process: ProcessInfo) -> None:
-        """Process: each. When: once, at an orderly end. Cost: bounded; flush and close.
+        """Process: each. When: once, at an orderly end, for a quarantined observer too. Cost: bounded; flush and close.
 
         Example: `file.close()`
         """

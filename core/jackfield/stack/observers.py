@@ -68,8 +68,9 @@ class ObserverHub:
             self._call(listener, {"context": context})
 
     def stopping(self, process: ProcessInfo) -> None:
-        """`jackfield_process_stopping`."""
-        self.notify(_STOPPING, process=process)
+        """`jackfield_process_stopping`. A quarantined observer is called as well, this once: it has things to close."""
+        for listener in self._all[_STOPPING]:
+            self._call(listener, {"process": process})
 
     def timings(self) -> dict[str, dict[str, dict[str, float]]]:
         """Plugin "kind.instance" -> hook -> {calls, seconds}; hooks that were never called are left out."""

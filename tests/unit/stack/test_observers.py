@@ -76,6 +76,23 @@ def test_stopping_reaches_everybody() -> None:
     assert heard == [PROCESS]
 
 
+def test_a_quarantined_observer_is_told_of_the_end_so_that_it_can_close() -> None:
+    heard: list[ProcessInfo] = []
+
+    def bad(requests: Any) -> None:
+        raise ValueError("no")
+
+    stopping: Any = lambda process: heard.append(process)  # noqa: E731
+    ledger = FaultLedger(limit=1)
+    listening = hub(
+        observer("bad", jackfield_requests_received=bad, jackfield_process_stopping=stopping), ledger=ledger
+    )
+    listening.notify(RECEIVED, requests=())
+    assert ledger.quarantined("observer.bad")
+    listening.stopping(PROCESS)
+    assert heard == [PROCESS]
+
+
 def test_a_failing_observer_is_switched_off_at_the_limit_and_the_others_go_on() -> None:
     calls = {"bad": 0, "good": 0}
 

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,17 @@ class RunLog:
 
     def close(self, process: ProcessInfo) -> None:
         """The last lines; every file is on its disk afterwards."""
-        for name, descriptor in self._files.items():
-            self.write(name, [_process_line("stopped", process)])
-            try:
-                os.fsync(descriptor)
-            except OSError as error:  # a pipe or a terminal cannot be synced, and need not be
-                if error.errno not in _CANNOT_SYNC:
-                    raise
-            finally:
-                os.close(descriptor)
-        self._files = {}
+        with ExitStack() as descriptors:  # closed whatever happens: a full disk must not cost descriptors as well
+            for descriptor in self._files.values():
+                descriptors.callback(os.close, descriptor)
+            descriptors.callback(self._files.clear)
+            for name, descriptor in self._files.items():
+                self.write(name, [_process_line("stopped", process)])
+                try:
+                    os.fsync(descriptor)
+                except OSError as error:  # a pipe or a terminal cannot be synced, and need not be
+                    if error.errno not in _CANNOT_SYNC:
+                        raise
 
 
 def _process_line(event: str, process: ProcessInfo) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from jackfield.hookspecs import (
 )
 from jackfield_observability_jsonl import jsonl
 from jackfield_observability_jsonl.options import JsonlOptions
+from jackfield_observability_jsonl.run_log import RunLog
 
 
 def process(role: str = "inline", pid: int = 7) -> ProcessInfo:
@@ -202,3 +205,20 @@ def test_the_directory_must_be_named(tmp_path: Path) -> None:
         JsonlOptions.model_validate({})
     with pytest.raises(ValidationError, match="directroy"):
         JsonlOptions.model_validate({"directory": tmp_path, "directroy": "x"})
+
+
+def test_descriptors_are_closed_even_if_the_last_line_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RunLog(tmp_path, steps=True)
+    before = len(os.listdir("/proc/self/fd"))
+    log.open(ProcessInfo(role="inline", pid=1, stack_hash="0"))
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="no space left"):
+        log.close(ProcessInfo(role="inline", pid=1, stack_hash="0"))
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before
