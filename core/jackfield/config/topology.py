@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from jackfield.config.server_args import ServerArgs
 
-
 SERVING = "processes"
 """What `jackfield serve` runs unless told otherwise."""
 
