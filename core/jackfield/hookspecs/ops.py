@@ -70,8 +70,9 @@ class SamplingRows:
     temperature   float32 [n]; 0 means greedy
     top_k         int32 [n]; vocabulary size means off
     top_p, min_p  float32 [n]; 1 and 0 mean off
-    uniform       float64 [n] in [0, 1): each row's own random number, made from its seed and position, so that a
-                  row's draw does not depend on its neighbours
+    stream        int64 [n]: 64 random bits a row, a hash of its seed and the position of the token that it is about to
+                  get. `jackfield.layers.noise.uniforms` makes each token's random number from it, so that a row's draw
+                  does not depend on its neighbours
     greedy        True if every row is greedy
     """
 
@@ -79,7 +80,7 @@ class SamplingRows:
     top_k: torch.Tensor
     top_p: torch.Tensor
     min_p: torch.Tensor
-    uniform: torch.Tensor
+    stream: torch.Tensor
     greedy: bool
 
 
@@ -132,9 +133,11 @@ class Ops(ABC):
         """float32 [n, vocab] -> int64 [n]; -1 for a row whose logits hold a NaN or +inf or nothing finite.
 
         Order as in SGLang: greedy rows take the arg max, the lowest id of equals; else / temperature, softmax, top-k,
-        top-p over the sorted probabilities that are not renormalised, min-p relative to the largest, draw by inverse
-        CDF at `uniform`. A row's answer depends on its own logits and parameters alone. Any temperature > 0 must be
-        safe: a tiny one tends to greedy and never overflows.
+        top-p over the sorted probabilities that are not renormalised, min-p relative to the largest; of equals the lower
+        ids come first. Of the tokens j that are left, the one with the largest p_j / -log(u_j) is drawn, u_j being
+        `jackfield.layers.noise.uniforms` of the row's stream and j, in float64: an exponential race, in which rounding
+        matters only where the two best tie, so that every provider draws the same tokens. A row's answer depends on its
+        own logits and parameters alone. Any temperature > 0 must be safe: a tiny one tends to greedy and never overflows.
         """
 
 

@@ -1,4 +1,4 @@
-"""Sampling parameters by row, and the random number of a draw from (seed, position) alone."""
+"""Sampling parameters by row, and the random stream of each draw."""
 
 from __future__ import annotations
 
@@ -7,31 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import RowOpen, SamplingRows
+from jackfield.layers.noise import streams
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: the draw could differ from the arg max only among all but equal logits."""
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-
-
-def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014): a bijection whose output passes for random."""
-    state = (state ^ (state >> np.uint64(30))) * _MIX_1
-    state = (state ^ (state >> np.uint64(27))) * _MIX_2
-    return state ^ (state >> np.uint64(31))
-
-
-def uniform(seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """float64 [n] in [0, 1) with 53 random bits: a hash of (seed, position), free of any state and of neighbours.
-
-    The seed is mixed before the position is added, so that neighbouring seeds do not give shifted streams.
-    """
-    streams = _mix(seeds.astype(np.uint64) + _GOLDEN)
-    counters = (positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-    bits = _mix(streams + counters) >> np.uint64(11)
-    return bits.astype(np.float64) * np.float64(2.0**-53)
 
 
 class SamplingTable:
@@ -83,7 +62,7 @@ class SamplingTable:
             top_k=self._put(self.top_k[rows]),
             top_p=self._put(self.top_p[rows]),
             min_p=self._put(self.min_p[rows]),
-            uniform=self._put(uniform(self.seed[rows], np.asarray(positions, dtype=np.int64))),
+            stream=self._put(streams(self.seed[rows], np.asarray(positions, dtype=np.int64))),
             greedy=not temperature.any(),
         )
 

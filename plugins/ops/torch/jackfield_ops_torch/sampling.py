@@ -1,56 +1,78 @@
-"""Drawing tokens from logits. It knows nothing of requests, seeds or positions: each row brings its random number."""
+"""Drawing tokens from logits. It knows nothing of requests, seeds or positions: each row brings its random stream.
+
+A draw is an exponential race: token j has an exponential time E_j from its own random number, and the largest p_j / E_j
+wins, which happens with probability p_j. It has two advantages over an inverse CDF. Rounding that differs between a batch
+and a row alone moves the sum before every token, and so all the borders of a CDF; here it matters only where the two
+best tie. And the probabilities need neither an order nor a sum, so what a filter leaves is drawn in the same way.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 
 from jackfield.hookspecs import SamplingRows
+from jackfield.layers.noise import uniforms
+
+_AT_ONCE_CPU = 1 << 16  # elements: the temporaries of one part stay in a core's cache
+_AT_ONCE = 1 << 24  # elements: enough to fill a GPU, while float64 temporaries stay at 128 MiB
 
 
 def sample(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
     """float32 [n, vocab] -> int64 [n]; -1 where a row's logits hold a NaN or +inf or nothing finite."""
-    largest, best = logits.max(dim=-1)  # NaN wins a maximum, so this one reduction finds every broken row
-    if rows.greedy:
-        tokens = best
-    else:
-        tokens = torch.where(rows.temperature > 0, _draw(logits, largest, rows), best)
+    largest, tokens = logits.max(dim=-1)  # NaN wins a maximum, so this one reduction finds every broken row
+    if not rows.greedy:
+        vocab = logits.shape[-1]
+        ids = torch.arange(vocab, device=logits.device)
+        sampled = rows.temperature > 0
+        sorts = sampled & ((rows.top_k < vocab) | (rows.top_p < 1))
+        any_min_p = bool((rows.min_p > 0).any())  # it changes nothing in the rows where it is off, but takes time
+        for chosen, is_sorted in ((sampled & ~sorts, False), (sorts, True)):
+            for part in _parts(chosen, vocab):
+                weights = _weights(logits, largest, rows, part)
+                if is_sorted:
+                    _drop_top(weights, rows.top_k[part], rows.top_p[part])
+                if any_min_p:
+                    weights.masked_fill_(weights < rows.min_p[part, None], 0.0)
+                tokens[part] = race(weights, uniforms(rows.stream[part], ids))
     return tokens.masked_fill(~torch.isfinite(largest), -1)
 
 
-def _draw(logits: torch.Tensor, largest: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    # shifted by the maximum first, so that no temperature, however small, makes an infinity; greedy rows have 0 here
-    temperature = rows.temperature.clamp_min(torch.finfo(torch.float32).tiny)
-    probs = ((logits - largest[:, None]) / temperature[:, None]).softmax(dim=-1)
-
-    # whether a row is filtered is its own affair: its draw must not change with its neighbours' parameters
-    filtered = (rows.top_k < logits.shape[-1]) | (rows.top_p < 1) | (rows.min_p > 0)
-    tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
-    free = ~filtered
-    tokens[free] = inverse_cdf(probs[free], rows.uniform[free])
-
-    ordered, ids = probs[filtered].sort(dim=-1, descending=True, stable=True)
-    kept = filter_sorted(ordered, rows.top_k[filtered], rows.top_p[filtered], rows.min_p[filtered])
-    drawn = inverse_cdf(kept, rows.uniform[filtered])
-    tokens[filtered] = ids.gather(-1, drawn[:, None]).squeeze(-1)
-    return tokens
+def _parts(chosen: torch.Tensor, vocab: int) -> Iterator[torch.Tensor]:
+    """Indices of the chosen rows, as many at once as their temporaries allow."""
+    indices = chosen.nonzero().squeeze(-1)
+    at_once = _AT_ONCE_CPU if chosen.device.type == "cpu" else _AT_ONCE
+    step = max(1, at_once // vocab)
+    for start in range(0, indices.numel(), step):
+        yield indices[start : start + step]
 
 
-def filter_sorted(ordered: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Probabilities [n, vocab] in falling order with those that are filtered out set to 0, not renormalised.
+def _weights(logits: torch.Tensor, largest: torch.Tensor, rows: SamplingRows, part: torch.Tensor) -> torch.Tensor:
+    """Probabilities relative to the largest, whose weight is exactly 1: float32 [m, vocab]."""
+    temperature = rows.temperature[part].clamp_min(torch.finfo(torch.float32).tiny)
+    # shifted by the maximum first, so that no temperature, however small, makes an infinity
+    return logits[part].sub_(largest[part, None]).div_(temperature[:, None]).exp_()
 
-    top-p keeps a token while the sum before it is at most top_p, so the first one always stays.
+
+def _drop_top(weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> None:
+    """Set to 0 what top-k and top-p drop. Of equals the lower ids come first.
+
+    top-p keeps a token while the share of those before it is at most top_p, so the first one always stays.
     """
-    rank = torch.arange(ordered.shape[-1], device=ordered.device)
-    before = ordered.double().cumsum(dim=-1) - ordered
-    drop = rank >= top_k[:, None]
-    drop |= before > top_p[:, None]
-    drop |= ordered < ordered[:, :1] * min_p[:, None]
-    return ordered.masked_fill(drop, 0.0)
+    ordered, ids = weights.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(weights.shape[-1], device=weights.device)
+    before = ordered.cumsum(dim=-1, dtype=torch.float64)
+    limit = before[:, -1:] * top_p[:, None]  # the weights' sum is not 1
+    drop = before.sub_(ordered) > limit
+    drop |= rank >= top_k[:, None]
+    weights.scatter_(-1, ids, ordered.masked_fill_(drop, 0.0))
 
 
-def inverse_cdf(probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Index drawn from each row of weights [n, m] (their sum need not be 1) at uniform float64 [n] in [0, 1)."""
-    cdf = probs.double().cumsum(dim=-1)
-    # u < 1 keeps the target under the total even after rounding, so the token found always has weight
-    drawn = torch.searchsorted(cdf, uniform[:, None] * cdf[:, -1:], right=True)
-    return drawn.clamp_max(probs.shape[-1] - 1).squeeze(-1)  # a row of NaN finds nothing; its answer is not used
+def race(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """int64 [n]: the arg max of weight / -log(uniform), the lowest id of equals. Overwrites `uniform` float64 [n, m].
+
+    A token of weight 0 has a score of 0, and the heaviest token's score is above that, so no such token is drawn.
+    """
+    logs = uniform.log_()  # float64: float32 next to 1 is too coarse for unlikely tokens
+    return weights.double().div_(logs).argmin(dim=-1)  # the least, as the logs are negative
