@@ -46,6 +46,9 @@ def run(namespace: argparse.Namespace) -> int:
     from jackfield.managers.sampling_params import MAX_COUNT, make_sampling_params
 
     args, provenance = parse_server_args(namespace, os.environ)
+    if provenance.get("throughput_log_interval") == "default":
+        # The answer streams to the same terminal; the summary at the end has the rates.
+        args = args.model_copy(update={"throughput_log_interval": 0})
     prompt = sys.stdin.read() if namespace.prompt == "-" else namespace.prompt
     sampling: dict[str, Any] = {
         name: getattr(namespace, name) for name, _, _ in _SAMPLING.values() if getattr(namespace, name) is not None
