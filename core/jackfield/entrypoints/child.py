@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 
+ORPHANED = signal.SIGUSR2
+
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
@@ -34,13 +36,14 @@ def _die_with(parent: int, role: str) -> None:
     """Linux only; elsewhere the descriptor alone tells.
 
     The scheduler is killed outright: it may be deep in a kernel that lets no Python run. The detokenizer, which never is,
-    is asked, so that somebody is left to remove the run's directory.
+    is told by a signal of its own, so that somebody is left to remove the run's directory. The signal comes when the thread
+    that started this process ends, which may be before the parent has gone for `getppid` and for the descriptor.
     """
     if sys.platform != "linux":
         return
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_NAME, f"jf-{role}"[:15].encode(), 0, 0, 0)
-    prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM if role == "detokenizer" else signal.SIGKILL), 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, int(ORPHANED if role == "detokenizer" else signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
 

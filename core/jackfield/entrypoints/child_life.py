@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jackfield.config.errors import ConfigurationError
+from jackfield.entrypoints.child import ORPHANED
 from jackfield.entrypoints.child_orders import Failed, Found, Orders, Progress, Ready, ToChild
 from jackfield.entrypoints.child_roles import ROLES, Part
 from jackfield.hookspecs import ProcessInfo
@@ -33,13 +34,12 @@ class Life:
     at_work   there is something to end; before, the process ends on the spot
     """
 
-    def __init__(self, link: FramedLink, directory: Path, parent_pid: int) -> None:
+    def __init__(self, link: FramedLink, directory: Path) -> None:
         self.link = link
         self.stopping = threading.Event()
         self.ring: Callable[[], None] = lambda: None
         self.at_work = False
         self._directory = directory
-        self._parent_pid = parent_pid
 
     def watch(self) -> None:
         """On a thread of its own: obey the parent, and end when it has gone."""
@@ -50,29 +50,20 @@ class Life:
                 log.exception("the parent said something that is not understood here")
                 continue
             if message is None:  # the parent keeps its end open until this process has been reaped, so it has died
-                self.tidy()
-                os._exit(1)
+                self.orphaned()
             self.stop()
 
     def stop(self, *_: object) -> None:
         """End in order. Also the handler of SIGTERM."""
         self.stopping.set()
         if not self.at_work:
-            if self._orphaned():
-                self.tidy()
             os._exit(0)
         self.ring()
 
-    def tidy(self) -> None:
-        """Nobody else is left to remove the run's directory."""
+    def orphaned(self, *_: object) -> None:
+        """The parent has died. Nobody is left to answer to, and nobody else to remove the run's directory."""
         remove_tree(self._directory)
-
-    def end(self) -> None:
-        if self._orphaned():
-            self.tidy()
-
-    def _orphaned(self) -> bool:
-        return os.getppid() != self._parent_pid
+        os._exit(1)
 
 
 def live(role: str, descriptor: int) -> int:
@@ -83,8 +74,9 @@ def live(role: str, descriptor: int) -> int:
         return 1
     sys.path[:] = orders.sys_path
     _start_logging(role, str(orders.args.get("log_level", "info")))
-    life = Life(link, Path(orders.run_directory), orders.parent_pid)
+    life = Life(link, Path(orders.run_directory))
     signal.signal(signal.SIGTERM, life.stop)
+    signal.signal(ORPHANED, life.orphaned)
     threading.Thread(target=life.watch, name="jackfield-parent", daemon=True).start()
     try:
         _work(orders, life)
@@ -95,8 +87,6 @@ def live(role: str, descriptor: int) -> int:
         log.critical("the %s process ends: %s", role, told(error), exc_info=True)
         link.send(Failed(refused=False, message=told(error), traceback=traceback.format_exc()))
         return 1
-    finally:
-        life.end()
     return 0
 
 

@@ -26,7 +26,6 @@ class Orders(Message, frozen=True, kw_only=True):
     """
 
     role: Role
-    parent_pid: int
     run_directory: str
     sys_path: list[str]
     args: dict[str, Any]
@@ -35,12 +34,9 @@ class Orders(Message, frozen=True, kw_only=True):
     stack: ResolvedStack
 
     @classmethod
-    def make(
-        cls, role: Role, plan: ReplicaPlan, *, parent_pid: int, run_directory: Path, sys_path: list[str]
-    ) -> Orders:
+    def make(cls, role: Role, plan: ReplicaPlan, *, run_directory: Path, sys_path: list[str]) -> Orders:
         return cls(
             role=role,
-            parent_pid=parent_pid,
             run_directory=str(run_directory),
             sys_path=sys_path,
             args=plan.args.model_dump(mode="json", exclude=set(SECRETS)),

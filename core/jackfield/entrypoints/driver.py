@@ -61,6 +61,7 @@ class Driver:
         self._controls: dict[int, threading.Event] = {}
         self._orphans: deque[list[ReqState]] = deque()
         self._stopping = False
+        self._closed = False
         self._manager = runtime.tokenizer_manager
         self._manager.on_news = self._on_news
         self._thread = threading.Thread(target=self._run, name="jackfield-driver", daemon=True)
@@ -112,6 +113,11 @@ class Driver:
     def stopping(self) -> bool:
         return self._stopping
 
+    @property
+    def over(self) -> bool:
+        """No news will come any more. Set before the last wake of all calls, so that who looks before he waits misses none."""
+        return self.failure is not None or self._closed
+
     def check(self) -> None:
         """Raises ReplicaFailed if the replica cannot go on."""
         if self.failure is not None:
@@ -129,6 +135,7 @@ class Driver:
         try:
             self._runtime.close()
         finally:
+            self._closed = True
             self._tell_all()
 
     def _run(self) -> None:
@@ -195,11 +202,11 @@ class DriverCall:
             self._waker()
 
     def wait(self) -> None:
-        self._changed.wait()
+        if not self._driver.over:
+            self._changed.wait()
         # Cleared before the states are read, so news that come later set it again.
         self._changed.clear()
-        if not self.closed:
-            self._driver.check()
+        self._check()
 
     async def wait_async(self) -> None:
         loop = asyncio.get_running_loop()
@@ -210,7 +217,7 @@ class DriverCall:
                 loop.call_soon_threadsafe(event.set)
 
         with self._driver.lock:
-            if self._changed.is_set():
+            if self._changed.is_set() or self._driver.over:
                 event.set()
             self._waker = waker
         try:
@@ -219,7 +226,11 @@ class DriverCall:
             with self._driver.lock:
                 self._waker = None
         self._changed.clear()
-        if not self.closed:
+        self._check()
+
+    def _check(self) -> None:
+        # While the replica is being shut down, the ends of open requests are still news.
+        if self._driver.over and not self.closed:
             self._driver.check()
 
     def read(self, reader: Callable[[Sequence[ReqState]], Any]) -> Any:

@@ -140,12 +140,7 @@ def launch_processes(
         failures = _Failures(inbox)
         digest = stack_hash(plan.stack)
         supervisor = Supervisor(
-            [
-                Orders.make(
-                    role, plan, parent_pid=os.getpid(), run_directory=directory.path, sys_path=absolute_import_path()
-                )
-                for role in ROLES
-            ],
+            [Orders.make(role, plan, run_directory=directory.path, sys_path=absolute_import_path()) for role in ROLES],
             expected=(digest, contents(plan.stack)),
             on_failure=failures.tell,
             on_progress=on_progress,

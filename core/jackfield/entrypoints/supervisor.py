@@ -47,6 +47,7 @@ class Child:
         self.role: str = orders.role
         self.ready: Ready | None = None
         self.failed: Failed | None = None
+        self.stolen = False
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -79,6 +80,14 @@ class Child:
     def pid(self) -> int:
         return self.process.pid
 
+    def reap(self) -> None:
+        """Wait for its end and take its exit status. A host program may reap all children, and be faster."""
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            self.stolen = self.process.returncode is None
+        self.process.wait()
+
     @property
     def gone(self) -> bool:
         """Reaps it."""
@@ -87,6 +96,8 @@ class Child:
     def how_it_ended(self) -> str:
         code = self.process.returncode
         told = f": {self.failed.message}" if self.failed is not None else ""
+        if self.stolen:
+            return f"the {self.role} process (pid {self.pid}) ended, and other code in this process took its exit status{told}"
         if code < 0:
             why = " (from outside, or by the system for want of memory)" if -code == signal.SIGKILL else ""
             return f"the {self.role} process (pid {self.pid}) was killed by {_signal_name(-code)}{why}{told}"
@@ -217,7 +228,7 @@ class Supervisor:
         if link and not heard:
             selector.unregister(child.link)
         if not link or (not heard and child.sentinel is None):
-            child.process.wait()
+            child.reap()
             raise ReplicaFailed(child.how_it_ended())
 
     def _hear(self, child: Child, message: Any) -> None:
