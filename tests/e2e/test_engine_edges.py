@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from tests.e2e.engines import assert_alive, simulated, without_tokenizer
 GREEDY = {"temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def engine() -> Any:
-    with without_tokenizer(context_length=64, max_total_tokens=256) as engine:
+@pytest.fixture(scope="module", params=["inline", "processes"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    with without_tokenizer(context_length=64, max_total_tokens=256, topology=request.param) as engine:
         yield engine
         assert_alive(engine)
 
@@ -77,7 +78,9 @@ def test_a_stream_that_nobody_reads_on_ends_its_request(engine: Any, read: int, 
         stream.close()
     del stream
     gc.collect()
-    engine.get_server_info()
+    deadline = time.monotonic() + 60
+    while engine._runtime.tokenizer_manager.rid_to_state and time.monotonic() < deadline:
+        engine.get_server_info()
     engine.generate(input_ids=[3], sampling_params={"max_new_tokens": 3, "ignore_eos": True})
     assert_alive(engine)
 

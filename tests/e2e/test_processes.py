@@ -80,7 +80,8 @@ def test_main_process_and_detokenizer_never_load_torch(tiny_model: Path, tmp_pat
     code = """
 import json, sys
 from jackfield import Engine
-with Engine(model_path=sys.argv[1], skip_tokenizer_init=True, topology="processes", dtype="float32", max_total_tokens=512) as engine:
+settings = dict(skip_tokenizer_init=True, topology="processes", dtype="float32", max_total_tokens=512)
+with Engine(model_path=sys.argv[1], **settings) as engine:
     engine.generate(input_ids=[3, 4], sampling_params={"max_new_tokens": 2})
     maps = {row["role"]: open(f"/proc/{row['pid']}/maps").read() for row in engine.get_server_info()["processes"]}
     print(json.dumps({role: "libtorch" in text for role, text in maps.items()} | {"modules": "torch" in sys.modules}))
