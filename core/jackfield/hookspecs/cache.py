@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,18 @@ from jackfield.hookspecs.markers import hookspec
 
 @dataclass(frozen=True, kw_only=True)
 class CacheKey:
-    """What identifies KV: two keys share KV exactly as far as all three parts agree.
+    """What identifies KV: two keys share KV exactly as far as namespace, tokens and marks agree.
 
     namespace   weight version, adapter generation and salt, encoded by the core; opaque here
     tokens      int32 [n]; must not be changed by anyone after it was handed over
     marks       (position, media digest) of non-text inputs
+    priority    int32, the request's; higher is more urgent. No part of the identity: a cache may evict by it
     """
 
     namespace: bytes
     tokens: NDArray[np.int32]
     marks: tuple[tuple[int, bytes], ...] = ()
+    priority: int = field(default=0, compare=False)
 
 
 class Lease:

@@ -89,7 +89,7 @@ class Request:
         self.stream = message.stream
         self.prompt = prompt
         self.namespace = namespace
-        self.prompt_key = CacheKey(namespace=namespace, tokens=prompt)
+        self.prompt_key = CacheKey(namespace=namespace, tokens=prompt, priority=message.priority)
         self.max_new_tokens = max_new_tokens
         self.stop_ids = frozenset(message.sampling.stop_token_ids)
         self.seed = seed
@@ -116,7 +116,7 @@ class Request:
         """The cache key of the first `count` known tokens."""
         if count == len(self.prompt):
             return self.prompt_key
-        return CacheKey(namespace=self.namespace, tokens=self.known_tokens(count))
+        return CacheKey(namespace=self.namespace, tokens=self.known_tokens(count), priority=self.priority)
 
     def row_open(self) -> RowOpen:
         """What the worker is told when the request gets its row."""

@@ -36,7 +36,11 @@ def _check_shape(cache: RadixCache, nodes: list[Node]) -> None:
             _ensure(child.parent is parent, "a child does not know its parent")
             _ensure(child.namespace == parent.namespace, "a child is in another namespace than its parent")
             _ensure(first == child.tokens[:page].tobytes(), "a child is filed under a page that is not its first")
-            _ensure(child.recency <= parent.recency or parent.parent is None, "a parent is older than its child")
+            if parent.parent is not None:
+                _ensure(child.recency <= parent.recency, "a parent is older than its child")
+                _ensure(child.uses <= parent.uses, "a parent was used less often than its child")
+                _ensure(child.priority <= parent.priority, "a parent has a lower priority than its child")
+                _ensure(parent.born <= child.born, "a parent was stored after its child")
     for node in nodes:
         _ensure(node.length > 0 and node.length % page == 0, f"a node holds {node.length} tokens, not whole pages")
         _ensure(len(node.slots) == node.length, "a node has not one slot for each token")

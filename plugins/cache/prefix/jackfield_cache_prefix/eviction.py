@@ -1,7 +1,8 @@
-"""The queue of evictable leaves, least recently used first. It knows recency numbers, not clocks.
+"""The queue of evictable leaves in the order of a strategy. It knows the strategy's keys, not what they mean.
 
-A heap whose entries go stale instead of being searched for: an entry counts only while its node is still a leaf without
-leases and with the recency that it was pushed with. So a release costs O(log n) and an eviction O(evicted log n).
+A heap whose entries go stale instead of being searched for: an entry counts only while it is its node's newest and the node
+is a leaf without leases. So a release costs O(log n) and an eviction O(evicted log n). Stale entries are swept out when the
+heap has doubled since the last sweep, so there are never more of them than of the entries that counted, and some spare ones.
 """
 
 from __future__ import annotations
@@ -10,31 +11,36 @@ import heapq
 from collections.abc import Iterator
 
 from jackfield_cache_prefix.radix_tree import Node
+from jackfield_cache_prefix.strategies import Order, Strategy
 
 _SPARE = 64
 
 
-class LruQueue:
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Node]] = []
+class EvictionQueue:
+    def __init__(self, strategy: Strategy) -> None:
+        self._key = strategy.key
+        self._heap: list[tuple[Order, int, Node]] = []
         self._pushed = 0
         self._compact_at = _SPARE
 
     def push(self, leaf: Node) -> None:
-        """The node has become an evictable leaf, or its recency has changed while it is one."""
+        """The node has become an evictable leaf, or its key may have changed while it is one."""
         if len(self._heap) >= self._compact_at:
             self._heap = [entry for entry in self._heap if _counts(entry)]
             heapq.heapify(self._heap)
             self._compact_at = 2 * len(self._heap) + _SPARE
-        self._pushed += 1  # makes entries of equal recency comparable
-        heapq.heappush(self._heap, (leaf.recency, self._pushed, leaf))
+        self._pushed += 1  # also makes entries of equal keys comparable
+        leaf.ticket = self._pushed
+        heapq.heappush(self._heap, (self._key(leaf), self._pushed, leaf))
 
     def pop(self) -> Node | None:
-        """The evictable leaf that was used longest ago; None if there is none."""
+        """The evictable leaf that goes first; None if there is none."""
         while self._heap:
             entry = heapq.heappop(self._heap)
             if _counts(entry):
-                return entry[2]
+                leaf = entry[2]
+                leaf.ticket = 0
+                return leaf
         return None
 
     def clear(self) -> None:
@@ -50,6 +56,6 @@ def is_evictable_leaf(node: Node) -> bool:
     return node.parent is not None and node.refs == 0 and not node.children
 
 
-def _counts(entry: tuple[int, int, Node]) -> bool:
-    recency, _, node = entry
-    return node.recency == recency and is_evictable_leaf(node)
+def _counts(entry: tuple[Order, int, Node]) -> bool:
+    _, ticket, node = entry
+    return node.ticket == ticket and is_evictable_leaf(node)

@@ -1,7 +1,7 @@
 """The prefix cache over a radix tree: leases, commits, eviction and sizes. It knows slot numbers, not what they hold.
 
-Recency is the number of the last release that passed through a node: what is leased cannot be evicted, so the time that
-counts is when the last lease ended.
+What eviction goes by is written into the nodes of a path when a lease on it ends: what is leased cannot be evicted, so
+that is the time that counts. The order is that of the strategy (`strategies.py`).
 """
 
 from __future__ import annotations
@@ -13,34 +13,36 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import Amounts, CacheEvent, CacheKey, CacheSizes, Committed, Freed, Lease, PrefixCache
 from jackfield_cache_prefix.checks import check_cache
-from jackfield_cache_prefix.eviction import LruQueue, is_evictable_leaf
+from jackfield_cache_prefix.eviction import EvictionQueue, is_evictable_leaf
 from jackfield_cache_prefix.marks import MarkTable
 from jackfield_cache_prefix.options import Eviction
 from jackfield_cache_prefix.radix_tree import Ints, Node, RadixTree, freeze
+from jackfield_cache_prefix.strategies import make_strategy
 
 
 class RadixLease(Lease):
-    """node: the last node of the leased path; splits keep it at the path's end. final: the last commit was made."""
+    """node: the last node of the leased path; splits keep it at the path's end. final: the last commit was made.
+    priority: the request's."""
 
-    __slots__ = ("final", "node")
+    __slots__ = ("final", "node", "priority")
 
-    def __init__(self, node: Node, length: int, slots: Ints) -> None:
+    def __init__(self, node: Node, length: int, slots: Ints, priority: int) -> None:
         super().__init__(length, slots)
         self.node = node
+        self.priority = priority
         self.final = False
 
 
 class RadixCache(PrefixCache):
     def __init__(self, page_size: int, eviction: Eviction = "lru", *, events: bool = False) -> None:
-        if eviction != "lru":
-            raise ValueError(f"unknown eviction {eviction!r}; there is: lru")
         self.tree = RadixTree(page_size)
         self.marks = MarkTable()
-        self.queue = LruQueue()
+        self.queue = EvictionQueue(make_strategy(eviction))
         self.leases: set[RadixLease] = set()
         self._evictable = 0
         self._protected = 0
         self._releases = 0
+        self._commits = 0
         self._events: list[CacheEvent] | None = [] if events else None
 
     def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
@@ -66,7 +68,7 @@ class RadixCache(PrefixCache):
         else:
             node = match.whole[-1] if match.whole else root
         self._lock(node, None)
-        lease = RadixLease(node, match.end, slots)
+        lease = RadixLease(node, match.end, slots, key.priority)
         self.leases.add(lease)
         return lease
 
@@ -112,6 +114,8 @@ class RadixCache(PrefixCache):
         while node is not None:
             node.refs -= 1
             node.recency = self._releases
+            node.uses += 1
+            node.priority = max(node.priority, held.priority)
             if node.refs == 0:
                 self._protected -= node.length
                 self._evictable += node.length
@@ -174,6 +178,8 @@ class RadixCache(PrefixCache):
 
     def _insert(self, parent: Node, tokens: Ints, slots: Ints) -> Node:
         node = self.tree.insert(parent, tokens, slots)
+        self._commits += 1
+        node.born = self._commits
         self._evictable += node.length
         self.marks.keep(node.tokens)
         if self._events is not None:

@@ -1,6 +1,6 @@
 """The radix tree: nodes, matching by whole pages, splitting, trimming. It knows no leases, recency or eviction order.
 
-A node's `refs` are kept by the cache; the tree only copies them when it splits a node.
+What a node remembers of its use is kept by the cache; the tree only copies it when it splits a node.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ Ints = NDArray[np.int32]
 NONE: Ints = np.empty(0, dtype=np.int32)
 NONE.flags.writeable = False
 
+LOWEST = int(np.iinfo(np.int32).min)
+"""No request's priority is below it."""
+
 
 class Node:
     """A run of whole pages below its parent. A root has no parent and no tokens.
@@ -23,10 +26,26 @@ class Node:
     tokens, slots   int32 [length], read-only; slots[i] holds the KV of tokens[i]
     children        first page of the child, as bytes -> the child
     refs            leases whose path passes through this node
+    born            number of the commit that stored it; a parent's is never above its child's
     recency         number of the last release that passed through it; a parent's is never below its child's
+    uses            releases that passed through it, which is how many requests have used it; likewise
+    priority        the highest priority of those requests; likewise. LOWEST before the first release
+    ticket          its newest entry in the eviction queue, or 0
     """
 
-    __slots__ = ("children", "namespace", "parent", "recency", "refs", "slots", "tokens")
+    __slots__ = (
+        "born",
+        "children",
+        "namespace",
+        "parent",
+        "priority",
+        "recency",
+        "refs",
+        "slots",
+        "ticket",
+        "tokens",
+        "uses",
+    )
 
     def __init__(self, parent: Node | None, namespace: bytes, tokens: Ints, slots: Ints) -> None:
         self.parent = parent
@@ -35,7 +54,11 @@ class Node:
         self.slots = slots
         self.children: dict[bytes, Node] = {}
         self.refs = 0
+        self.born = 0
         self.recency = 0
+        self.uses = 0
+        self.priority = LOWEST
+        self.ticket = 0
 
     @property
     def length(self) -> int:
@@ -106,7 +129,10 @@ class RadixTree:
         # Both halves are copied: views would keep the whole run in memory for as long as one page of it is cached.
         upper = Node(parent, node.namespace, own(node.tokens[:length]), own(node.slots[:length]))
         upper.refs = node.refs
+        upper.born = node.born
         upper.recency = node.recency
+        upper.uses = node.uses
+        upper.priority = node.priority
         parent.children[self._first_page(node.tokens)] = upper
         node.tokens = own(node.tokens[length:])
         node.slots = own(node.slots[length:])

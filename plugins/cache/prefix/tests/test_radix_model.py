@@ -1,13 +1,16 @@
 """The radix cache against a model that is nothing but a set of prefixes, under random requests (B55, B57).
 
-A slot's content is the whole prefix that was computed into it, so a wrong slot anywhere is seen. The model is driven twice:
-by hypothesis, which finds and shortens odd sequences, and by a long seeded walk, which fills the tree.
+A slot's content is the whole prefix that was computed into it, so a wrong slot anywhere is seen. For eviction the model has
+a twin of each strategy that keeps its numbers for every page and looks through all of them. The model is driven twice: by
+hypothesis, which finds and shortens odd sequences, and by a long seeded walk, which fills the tree.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,10 +20,32 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Amounts, CacheKey, Lease
+from jackfield_cache_prefix.options import Eviction
 from jackfield_cache_prefix.radix_cache import RadixCache
 
 Prefix = tuple[bytes, tuple[int, ...]]
 POOL = 4096
+EVICTIONS: tuple[Eviction, ...] = get_args(Eviction)
+
+
+@dataclass
+class Use:
+    """What is known of one stored page: when it came, and who used it."""
+
+    stored: int
+    last: int = 0
+    priorities: list[int] = field(default_factory=list)
+
+
+FIRST_TO_GO: dict[str, Callable[[Use], tuple[int, ...]]] = {
+    "lru": lambda use: (use.last,),
+    "lfu": lambda use: (len(use.priorities), use.last),
+    "fifo": lambda use: (use.stored,),
+    "mru": lambda use: (-use.last,),
+    "filo": lambda use: (-use.stored,),
+    "priority": lambda use: (max(use.priorities), use.last),
+    "slru": lambda use: (len(use.priorities) > 1, use.last),
+}
 
 
 @dataclass
@@ -31,37 +56,42 @@ class Request:
     tokens: list[int]
     lease: Lease
     row: list[int] = field(default_factory=list)
+    priority: int = 0
     final: bool = False
 
     def prefix(self, length: int) -> Prefix:
         return (self.namespace, tuple(self.tokens[:length]))
 
     def key(self, length: int) -> CacheKey:
-        return CacheKey(namespace=self.namespace, tokens=np.array(self.tokens[:length], dtype=np.int32))
+        tokens = np.array(self.tokens[:length], dtype=np.int32)
+        return CacheKey(namespace=self.namespace, tokens=tokens, priority=self.priority)
 
 
 class Model:
     """Requests over one cache and one pool. Each method acts on the cache and on the model, and compares the two."""
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, eviction: Eviction = "lru") -> None:
         self.page_size = page_size
-        self.cache = RadixCache(page_size)
+        self.cache = RadixCache(page_size, eviction)
+        self.first_to_go = FIRST_TO_GO[eviction]
+        self.uses: dict[Prefix, Use] = {}
+        self.time = 0
         self.free = list(range(POOL))
         self.content: dict[int, Prefix] = {}
         self.stored: dict[Prefix, list[int]] = {}  # each whole page in the tree: the prefix to its end -> its slots
         self.requests: list[Request] = []
         self.seen: Counter[str] = Counter()
 
-    def arrive(self, namespace: bytes, letters: list[int], length: int, limit: int) -> None:
+    def arrive(self, namespace: bytes, letters: list[int], length: int, limit: int, priority: int = 0) -> None:
         """Half a page of each letter, then of 0s: few kinds of prompts, so that prefixes meet and pages part inside."""
         half = max(1, self.page_size // 2)
         tokens = ([letter for letter in letters for _ in range(half)] + [0] * length)[:length]
         expected = self.cached_length(namespace, tokens)
-        key = CacheKey(namespace=namespace, tokens=np.array(tokens, dtype=np.int32))
+        key = CacheKey(namespace=namespace, tokens=np.array(tokens, dtype=np.int32), priority=priority)
         assert self.cache.peek([key]).tolist() == [expected]
         lease = self.cache.acquire(key, limit)
         assert lease.length == min(expected, min(limit, length) // self.page_size * self.page_size)
-        self.requests.append(Request(namespace, tokens, lease, lease.slots.tolist()))
+        self.requests.append(Request(namespace, tokens, lease, lease.slots.tolist(), priority))
         self.seen["hit"] += lease.length > 0
 
     def compute_and_commit(self, pick: int, count: int, final: bool) -> None:
@@ -89,9 +119,11 @@ class Model:
         assert done.slots.tolist() == request.lease.slots.tolist()
         request.row[:whole] = done.slots.tolist()
         self.give_back(done.free.slots)
+        self.time += 1
         for end in range(self.page_size, whole + 1, self.page_size):
             page = request.row[end - self.page_size : end]
             assert self.stored.setdefault(request.prefix(end), page) == page
+            self.uses.setdefault(request.prefix(end), Use(self.time))
         self.seen["duplicate"] += len(done.free.slots) > 0
 
     def leave(self, pick: int) -> None:
@@ -100,9 +132,15 @@ class Model:
         request = self.requests.pop(pick % len(self.requests))
         self.give_back(np.array(request.row[request.lease.length :], dtype=np.int32))
         self.cache.release(request.lease)
+        self.time += 1
+        for end in range(self.page_size, request.lease.length + 1, self.page_size):
+            use = self.uses[request.prefix(end)]
+            use.last = self.time
+            use.priorities.append(request.priority)
 
     def evict(self, pages: int) -> None:
         before = self.cache.sizes().evictable
+        expected = self.next_to_go(pages)
         freed = self.cache.evict(Amounts(slots=pages * self.page_size)).slots
         assert len(freed) == min(before, pages * self.page_size)
         leased = {slot for request in self.requests for slot in request.row}
@@ -110,11 +148,35 @@ class Model:
         ends = freed[self.page_size - 1 :: self.page_size].tolist()
         gone = [slot for end in ends for slot in self.stored.pop(self.content[end])]
         assert gone == freed.tolist()
+        assert {self.content[end] for end in ends} == set(expected)
+        for prefix in expected:
+            del self.uses[prefix]
         self.give_back(freed)
         for namespace, tokens in self.stored:  # what is left is still made of prefixes
             before_page = tokens[: -self.page_size]
             assert not before_page or (namespace, before_page) in self.stored
         self.seen["evicted"] += len(freed) > 0
+
+    def next_to_go(self, pages: int) -> list[Prefix]:
+        """The brute-force twin: again and again, of all pages without a lease or a continuation, the strategy's first."""
+        leased = {
+            request.prefix(end)
+            for request in self.requests
+            for end in range(self.page_size, request.lease.length + 1, self.page_size)
+        }
+        left = dict(self.uses)
+        gone: list[Prefix] = []
+        while len(gone) < pages:
+            parents = {(namespace, tokens[: -self.page_size]) for namespace, tokens in left}
+            order = {prefix: self.first_to_go(use) for prefix, use in left.items() if prefix not in leased | parents}
+            if not order:
+                break
+            first = min(order.values())
+            (prefix,) = (prefix for prefix, at in order.items() if at == first)  # never two
+            self.seen["chosen"] += len(order) > 1
+            gone.append(prefix)
+            del left[prefix]
+        return gone
 
     def reset(self) -> None:
         if self.requests:
@@ -123,6 +185,7 @@ class Model:
             return
         self.give_back(self.cache.reset().slots)
         self.stored.clear()
+        self.uses.clear()
 
     def check(self) -> None:
         """Every row holds its own tokens, and the sums are exact."""
@@ -154,19 +217,27 @@ class Model:
 
 NAMESPACES = (b"", b"salt")
 LETTERS = st.lists(st.integers(0, 1), max_size=6)
+PRIORITIES = st.integers(-1, 1)
 
 
 class CacheMachine(RuleBasedStateMachine):
     page_size = 1
+    eviction: Eviction = "lru"
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model(self.page_size)
+        self.model = Model(self.page_size, self.eviction)
 
-    @rule(namespace=st.sampled_from(NAMESPACES), letters=LETTERS, pages=st.integers(0, 5), more=st.integers(1, 16))
-    def whole_request(self, namespace: bytes, letters: list[int], pages: int, more: int) -> None:
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        letters=LETTERS,
+        pages=st.integers(0, 5),
+        more=st.integers(1, 16),
+        priority=PRIORITIES,
+    )
+    def whole_request(self, namespace: bytes, letters: list[int], pages: int, more: int, priority: int) -> None:
         length = pages * self.page_size + more
-        self.model.arrive(namespace, letters, length, length - 1)
+        self.model.arrive(namespace, letters, length, length - 1, priority)
         self.model.compute_and_commit(-1, length - self.model.requests[-1].lease.length, True)
         self.model.leave(-1)
 
@@ -175,9 +246,10 @@ class CacheMachine(RuleBasedStateMachine):
         letters=LETTERS,
         length=st.integers(1, 80),
         limit=st.integers(0, 90),
+        priority=PRIORITIES,
     )
-    def arrive(self, namespace: bytes, letters: list[int], length: int, limit: int) -> None:
-        self.model.arrive(namespace, letters, length, limit)
+    def arrive(self, namespace: bytes, letters: list[int], length: int, limit: int, priority: int) -> None:
+        self.model.arrive(namespace, letters, length, limit, priority)
 
     @rule(pick=st.integers(0, 9), count=st.integers(1, 40), final=st.booleans())
     def compute_and_commit(self, pick: int, count: int, final: bool) -> None:
@@ -200,9 +272,14 @@ class CacheMachine(RuleBasedStateMachine):
         self.model.check()
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_b57_any_sequence_of_requests_agrees_with_the_model(page_size: int) -> None:
-    machine = type(f"CacheMachine{page_size}", (CacheMachine,), {"page_size": page_size})
+CASES = [("lru", 1), ("lru", 4), ("lru", 16), *((eviction, 4) for eviction in EVICTIONS if eviction != "lru")]
+
+
+@pytest.mark.parametrize(("eviction", "page_size"), CASES)
+def test_b57_any_sequence_of_requests_agrees_with_the_model(eviction: str, page_size: int) -> None:
+    machine = type(
+        f"CacheMachine_{eviction}_{page_size}", (CacheMachine,), {"page_size": page_size, "eviction": eviction}
+    )
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -216,16 +293,21 @@ def test_b57_any_sequence_of_requests_agrees_with_the_model(page_size: int) -> N
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_b57_a_long_walk_keeps_every_sum(page_size: int) -> None:
-    """10,000 operations over the three page sizes; all sums and rows are checked after each."""
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_b55_b57_a_long_walk_keeps_every_sum_and_the_strategy_s_order(eviction: Eviction, page_size: int) -> None:
+    """10,000 operations with lru and as many with all others; sums and rows are checked after each, and each eviction
+    against the twin. What is leased is never evicted (B55)."""
     rng = np.random.default_rng(page_size)
-    model = Model(page_size)
-    for _ in range(3400):
+    model = Model(page_size, eviction)
+    operations = 3400 if eviction == "lru" else 600
+    for _ in range(operations):
         act = rng.random()
         if act < 0.35 and len(model.requests) < 12:
             letters = rng.integers(0, 2, rng.integers(0, 7)).tolist()
             length = int(rng.integers(1, 5 * page_size + 8))
-            model.arrive(NAMESPACES[rng.integers(2)], letters, length, int(rng.integers(0, length + 1)))
+            model.arrive(
+                NAMESPACES[rng.integers(2)], letters, length, int(rng.integers(0, length + 1)), int(rng.integers(-1, 2))
+            )
         elif act < 0.7:
             model.compute_and_commit(int(rng.integers(99)), int(rng.integers(1, 3 * page_size + 2)), rng.random() < 0.3)
         elif act < 0.9:
@@ -237,4 +319,5 @@ def test_b57_a_long_walk_keeps_every_sum(page_size: int) -> None:
                 model.leave(0)
             model.reset()
         model.check()
-    assert min(model.seen[what] for what in ("hit", "duplicate", "evicted")) > 100, model.seen
+    least = operations // 34
+    assert min(model.seen[what] for what in ("hit", "duplicate", "evicted", "chosen")) > least, model.seen
