@@ -5,7 +5,7 @@ a value of the wrong type or range, and a field that this version does not imple
 
 Policies, where real servers differ:
   null means absent, for every field
-  temperature   any finite number from 0; below 1e-6 it is greedy
+  temperature   any finite number from 0; below 1e-5 it is greedy
   top_p         (0, 1]; 0 is refused, it is neither "off" nor a way to say greedy
   top_k         -1 and 0 are off; a value of the vocabulary's size or more is off too
   stop          "" is refused, alone or in a list; [] means none
@@ -25,7 +25,7 @@ from jackfield.managers.errors import RequestError
 from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
 from jackfield.managers.tokenizer import check_unicode
 
-GREEDY_BELOW = 1e-6
+GREEDY_BELOW = 1e-5
 MAX_STOPS = 32
 MAX_STOP_CHARS = 1024
 MAX_COUNT = 2**31 - 1

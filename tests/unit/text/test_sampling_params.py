@@ -68,7 +68,7 @@ def test_bad_stop_strings(stop: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "temperature"), [(0, 0.0), (-0.0, 0.0), (1e-7, 0.0), (1e-6, 1e-6), (1e-4, 1e-4), (2, 2.0), (1e308, 1e308)]
+    ("sent", "temperature"), [(0, 0.0), (-0.0, 0.0), (1e-6, 0.0), (1e-5, 1e-5), (1e-4, 1e-4), (2, 2.0), (1e308, 1e308)]
 )
 def test_b62_temperatures(sent: Any, temperature: float) -> None:
     made = make(temperature=sent).temperature
