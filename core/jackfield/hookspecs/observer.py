@@ -136,7 +136,8 @@ class ObserverSpecs:
 
     @hookspec
     def jackfield_cache_events(self, events: Sequence[CacheEvent]) -> None:
-        """Process: scheduler. When: after a step in which the prefix cache changed. How often: at most once a step.
+        """Process: scheduler. When: after a step in which the prefix cache changed, and in a turn without a
+        step if it changed in between (a flush, an abort). How often: at most once a turn. Cost: adds to every such turn.
 
         Example: `router.publish(events)`
         """

@@ -30,12 +30,13 @@ class StepReports:
         self._observers = observers
         self._memory = memory
         self._muted = False
+        # As the cache was told at its start. It goes on even when the listeners are quarantined.
+        self._cache_tells = observers.listens("jackfield_cache_events")
 
     def mute(self, muted: bool) -> None:
         """During the warm-up no observer hears of a step, nor of what it did to the cache."""
+        self.cache_changed()  # what happened before belongs to the time before
         self._muted = muted
-        if not muted and self._observers.listens("jackfield_cache_events"):
-            self._memory.take_events()
 
     def _listens(self, hook_name: str) -> bool:
         return not self._muted and self._observers.listens(hook_name)
@@ -76,5 +77,13 @@ class StepReports:
                 self._policy.observe(record)
             if listens:
                 self._observers.notify("jackfield_batch_committed", record=record)
-        if self._listens("jackfield_cache_events") and (events := self._memory.take_events()):
-            self._observers.notify("jackfield_cache_events", events=events)
+        self.cache_changed()
+
+    def cache_changed(self) -> None:
+        """Pass on what happened to the cache since the last call. What nobody may hear is taken too, or the cache would keep
+        it for ever."""
+        if not self._cache_tells:
+            return
+        events = self._memory.take_events()
+        if events and self._listens("jackfield_cache_events"):
+            self._observers.notify("jackfield_cache_events", events=tuple(events))

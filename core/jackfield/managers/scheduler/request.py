@@ -26,8 +26,12 @@ class RequestState(enum.Enum):
 
 
 def cache_namespace(weight_version: str, adapter: int, salt: str | None) -> bytes:
-    """The part of a cache key that keeps weights, adapters and salts apart; unambiguous for any strings."""
-    return msgspec.msgpack.encode((weight_version, adapter, salt))
+    """The part of a cache key that keeps weights, adapters and salts apart; unambiguous for any strings.
+
+    A salt goes in as a hash: namespaces are told to observers in cache events, and the salt is the client's secret.
+    """
+    hashed = None if salt is None else hashlib.blake2b(salt.encode(), digest_size=16).digest()
+    return msgspec.msgpack.encode((weight_version, adapter, hashed))
 
 
 def tenant_code(tenant: str | None) -> int:

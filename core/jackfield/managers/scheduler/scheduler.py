@@ -268,6 +268,7 @@ class Scheduler:
         return Wake.DEADLINE if len(self._waiting) or len(self._running) else Wake.NOTHING
 
     def idle(self) -> None:
+        self._reports.cache_changed()  # by a flush or an abort, after which there may be no step for long
         if self._in_flight or len(self._running) or not self._unchecked:
             return
         self._unchecked = False
