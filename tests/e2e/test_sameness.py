@@ -28,6 +28,7 @@ FACTORS: dict[str, list[Any]] = {
     "composition": ["alone", "together", "staggered", "warm", "aborted neighbours"],
     "max_prefill_tokens": [16384, 16],
     "max_running_requests": [None, 2],
+    "event_loop": ["normal", "overlap"],
 }
 ROWS = pairwise(FACTORS)
 
@@ -68,7 +69,7 @@ def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> No
 def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], row: dict[str, Any]) -> None:
     composition = row["composition"]
     cache, policy = row["stack"]
-    args = {name: row[name] for name in ("page_size", "max_prefill_tokens", "max_running_requests")}
+    args = {name: row[name] for name in ("page_size", "max_prefill_tokens", "max_running_requests", "event_loop")}
     args |= {"cache_policy": cache, "schedule_policy": policy}
     with tiny(tiny_model, **args) as engine:
         if composition == "alone":

@@ -33,6 +33,7 @@ from jackfield.managers.sampling_params import check_defaults
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.reporting import PluginNumbers
 from jackfield.managers.scheduler.scheduler import Scheduler
+from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
@@ -187,7 +188,8 @@ def make_worker(
         )
     except (ModelSourceError, UnsupportedModel) as error:
         raise ConfigurationError(str(error)) from error
-    return worker
+    # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
+    return ThreadedWorker(worker) if plan.stack.worker_thread and _virtual(clock) is None else worker
 
 
 def build_scheduler(

@@ -105,6 +105,8 @@ class WorkerResult:
 
 
 class PendingResult(Protocol):
+    """Read by the scheduler's thread, which need not be the one that calls the worker, and perhaps after later launches."""
+
     def ready(self) -> bool:
         """True when `result` would not block."""
         ...
@@ -156,7 +158,12 @@ class WorkerReply:
 
 
 class ModelWorker(ABC):
-    """Owns all device state. Called from one thread. Each launch is sampled exactly once, in launch order."""
+    """Owns all device state. Called from one thread, which need not be the one that made it. Each launch is sampled exactly
+    once, in launch order.
+
+    Under a loop with several steps in flight, a worker that does not declare the feature `async` is put on a thread of its
+    own by the core.
+    """
 
     limits: WorkerLimits
 

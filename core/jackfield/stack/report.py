@@ -11,11 +11,12 @@ from jackfield.stack.resolved import ResolvedStack
 
 
 def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0) -> dict[str, Any]:
-    """{hash, epoch, layout, plugins, rejected}. The hash is None while a part of the stack is still open."""
+    """{hash, epoch, layout, worker_thread, plugins, rejected}. The hash is None while a part of the stack is still open."""
     return {
         "hash": stack_hash,
         "epoch": epoch,
         "layout": None if stack.layout is None else stack.layout.name,
+        "worker_thread": stack.worker_thread,
         "plugins": [
             {
                 "kind": plugin.kind,

@@ -26,6 +26,7 @@ from jackfield.stack.names import instance_key
 from jackfield.stack.probes import Prober, no_probe, probe_here
 from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
 from jackfield.stack.selection import Choice, Selector, described
+from jackfield.stack.worker_thread import worker_thread
 
 __all__ = ["Resolution", "resolve"]
 
@@ -83,7 +84,7 @@ class _Resolver:
         self._decide_model(worker.row, needs)
         ops = self._decide_ops(worker.row, needs)
         layout = self._decide_attention(worker.row, needs, ops)
-        self._decide_scheduling()
+        loop = self._decide_scheduling()
         for kind in ("metrics", "observer"):
             self._decide_uses(kind)
         self._check_options()
@@ -95,11 +96,14 @@ class _Resolver:
         args = self.completion.completed()
         order = list(KINDS)
         self.plugins.sort(key=lambda plugin: order.index(plugin.kind))  # stable: phases and uses keep their order
+        threaded, why = worker_thread(loop, worker.row)
         stack = ResolvedStack(
             plugins=tuple(self.plugins),
             rejected=self._rejected(),
             layout=None if layout is None else layout[0].known[layout[1]],
             layout_reason="" if layout is None else layout[2],
+            worker_thread=threaded,
+            worker_thread_reason=why,
         )
         return Resolution(
             args=args,
@@ -186,7 +190,8 @@ class _Resolver:
                 self.completion.fill(f"{phase}_attention_backend", choice.row.name, choice.reason)
         return chosen, *agree(chosen.layouts, ops)
 
-    def _decide_scheduling(self) -> None:
+    def _decide_scheduling(self) -> PluginRow:
+        """Returns the event loop."""
         named = self.args.plugin_for("schedule_policy")
         found = self.catalogue.find("schedule_policy", named) if named is not None else ()
         wanted = found[0].manifest.needs if found and found[0].manifest is not None else ()
@@ -201,7 +206,7 @@ class _Resolver:
             return self._hardware_problems(row) + missing
 
         self._decide("schedule_policy", judge)
-        self._decide("event_loop", self._hardware_problems)
+        return self._decide("event_loop", self._hardware_problems).row
 
     def _decide_uses(self, kind: str) -> None:
         uses = self.args.uses(kind)

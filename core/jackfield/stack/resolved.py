@@ -69,13 +69,16 @@ class Rejected:
 class ResolvedStack:
     """What runs, in the order of the kinds' table; observers and sinks in the order in which they were named.
 
-    layout   the KV layout that all agreed on; None if the worker uses no attention plugin
+    layout          the KV layout that all agreed on; None if the worker uses no attention plugin
+    worker_thread   whether the worker runs on a thread of its own, see `worker_thread.py`
     """
 
     plugins: tuple[SelectedPlugin, ...]
     rejected: tuple[Rejected, ...] = ()
     layout: KVLayout | None = None
     layout_reason: str = ""
+    worker_thread: bool = False
+    worker_thread_reason: str = ""
 
     def of(self, kind: str) -> tuple[SelectedPlugin, ...]:
         """The plugins of one kind."""

@@ -18,7 +18,7 @@ from jackfield.hookspecs import (
     WorkerLimits,
     WorkerResult,
 )
-from jackfield.ipc.messages import FlushCacheRequest, StateRequest
+from jackfield.ipc.messages import FlushCacheRequest, StateRequest, WarmUpRequest
 from jackfield.managers.scheduler.invariants import InvariantViolation
 from jackfield.observability.clock import ManualClock
 from jackfield.testing.scheduler_fakes import FakeWorker
@@ -80,20 +80,59 @@ def test_flush_only_when_nothing_is_open() -> None:
     run.assert_at_rest()
 
 
-def test_flush_is_refused_while_a_step_is_in_flight() -> None:
+def _with_surplus_steps(count: int) -> tuple[SchedulerHarness, list[Any]]:
+    """Nobody is open any more, and so many steps of an aborted request are in flight; its prompt is cached."""
     run = SchedulerHarness()
-    run.submit([1], rid="a", max_new_tokens=3)
-    run.scheduler.ingest()
-    batch = run.scheduler.next_batch()
-    step = run.scheduler.launch(batch)  # type: ignore[arg-type]
+    run.submit([1, 2, 3], rid="a", max_new_tokens=8)
+    run.turn()
+    steps = []
+    for _ in range(count):
+        steps.append(run.scheduler.launch(run.scheduler.next_batch()))  # type: ignore[arg-type]
+        run.scheduler.sample(steps[-1])
     run.abort("a")
+    run.scheduler.ingest()
+    assert run.scheduler.state().evictable > 0
+    return run, steps
+
+
+def test_flush_waits_for_the_surplus_steps_of_requests_that_ended() -> None:
+    run, steps = _with_surplus_steps(2)
     run.inbox.send(FlushCacheRequest(control_id=1))
     run.scheduler.ingest()
+    run.scheduler.commit(steps[0])
     run.collect()
-    assert not run.replies[0].ok
-    assert "1 steps are in flight" in run.replies[0].message
-    run.scheduler.sample(step)
-    run.scheduler.commit(step)
+    assert not run.replies  # one step is still in flight
+    run.scheduler.commit(steps[1])
+    run.collect()
+    assert [(reply.control_id, reply.ok) for reply in run.replies] == [(1, True)]
+    assert run.scheduler.state().free == run.scheduler.state().total
+    run.assert_at_rest()
+
+
+def test_a_flush_that_waits_is_refused_when_a_request_comes_first() -> None:
+    run, steps = _with_surplus_steps(1)
+    run.inbox.send(FlushCacheRequest(control_id=1))
+    rid = run.submit([1, 2, 3, 4], max_new_tokens=2)
+    run.scheduler.ingest()
+    run.scheduler.commit(steps[0])
+    run.collect()
+    assert [(reply.control_id, reply.ok) for reply in run.replies] == [(1, False)]
+    assert "1 wait" in run.replies[0].message
+    run.run()
+    assert run.answers[rid].ids == run.expected(rid, 2)
+    assert run.answers[rid].last.cached_tokens == 3
+    run.assert_at_rest()
+
+
+def test_the_end_of_a_warm_up_waits_as_a_flush_does() -> None:
+    run, steps = _with_surplus_steps(1)
+    run.inbox.send(WarmUpRequest(control_id=5, begin=False))
+    run.scheduler.ingest()
+    run.collect()
+    assert not run.replies
+    run.scheduler.commit(steps[0])
+    run.collect()
+    assert [(reply.control_id, reply.ok) for reply in run.replies] == [(5, True)]
     run.assert_at_rest()
 
 

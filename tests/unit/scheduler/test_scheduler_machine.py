@@ -1,5 +1,6 @@
-"""The real scheduler through random arrivals, aborts, stops, flushes and phases, with the invariants checked after every
-one, on the slow page cache and on the radix and chunk plugins."""
+"""The real scheduler through random arrivals, aborts, stops and flushes, with the invariants checked after every move, on
+the slow page cache and on the radix and chunk plugins: once phase by phase, in any order that the contract allows, and once
+turn by turn under the event loops, the worker beside them on its own thread or not."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     DecodeTurn,
+    EventLoop,
     InFlight,
     PrefixCache,
     RequestTable,
@@ -29,10 +31,13 @@ from jackfield.hookspecs import (
     StepBudget,
 )
 from jackfield.ipc.messages import AbortRequest, FlushCacheRequest, StopRequest
+from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.testing.scheduler_fakes import PageCache
 from jackfield.testing.scheduler_harness import SchedulerHarness
 from jackfield_cache_prefix.chunk_cache import ChunkCache
 from jackfield_cache_prefix.radix_cache import RadixCache
+from jackfield_scheduler_loops.normal import NormalLoop
+from jackfield_scheduler_loops.overlap import OverlapLoop
 
 
 class Whimsical(SchedulePolicy):
@@ -49,7 +54,9 @@ class Whimsical(SchedulePolicy):
         return rng.permutation(len(waiting))[: rng.integers(0, len(waiting) + 1)]
 
 
-class SchedulerMachine(RuleBasedStateMachine):
+class Moves(RuleBasedStateMachine):
+    """What comes from outside, and what must hold; who drives the scheduler is a subclass's."""
+
     make_cache: Callable[[int], PrefixCache]
 
     @initialize(
@@ -77,8 +84,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy_needs=frozenset({"cached_tokens"}),
         )
         self.asked: dict[str, int] = {}
-        self.in_flight: list[InFlight] = []
-        self.unsampled: list[InFlight] = []
         self.flushes = 0
 
     # prompts come from three families, so that many share a prefix
@@ -97,6 +102,48 @@ class SchedulerMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.flushes += 1
         self.run.inbox.send(FlushCacheRequest(control_id=self.flushes))
+
+    @invariant()
+    def everything_holds(self) -> None:
+        if hasattr(self, "run"):
+            self.run.collect()
+            self.run.scheduler.check_invariants()
+            self.nothing_wrong_was_shown()
+
+    def nothing_wrong_was_shown(self) -> None:
+        for rid, answer in self.run.answers.items():
+            assert answer.ids == self.expected(rid)[: len(answer.ids)]
+
+    def expected(self, rid: str) -> list[int]:
+        tokens = self.run.expected(rid, self.asked[rid])
+        return tokens[: tokens.index(0) + 1] if 0 in tokens else tokens
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+    def teardown(self) -> None:
+        if not hasattr(self, "run"):
+            return
+        self.finish()
+        assert set(self.run.answers) == set(self.asked)
+        assert len(self.run.replies) == self.flushes
+        self.nothing_wrong_was_shown()
+        for rid, new in self.asked.items():
+            answer = self.run.answers[rid]
+            assert answer.finish is not None
+            if answer.finish.type == "length":
+                assert answer.finish.length == len(answer.ids) <= new
+                assert answer.ids == self.expected(rid)[: answer.finish.length]
+        self.run.assert_at_rest()
+
+
+class PhaseMachine(Moves):
+    """Phases in any order that is allowed, up to three steps in flight."""
+
+    @initialize()
+    def nothing_in_flight(self) -> None:
+        self.in_flight: list[InFlight] = []
+        self.unsampled: list[InFlight] = []
 
     @rule()
     def ingest(self) -> None:
@@ -124,31 +171,54 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.sample_all()
         self.run.scheduler.commit(self.in_flight.pop(0))
 
-    @invariant()
-    def everything_holds(self) -> None:
-        if hasattr(self, "run"):
-            self.run.collect()
-            self.run.scheduler.check_invariants()
-
-    def teardown(self) -> None:
-        if not hasattr(self, "run"):
-            return
+    def finish(self) -> None:
         self.sample_all()
         while self.in_flight:
             self.commit()
         self.run.run()
-        assert set(self.run.answers) == set(self.asked)
-        assert len(self.run.replies) == self.flushes
-        for rid, new in self.asked.items():
-            answer = self.run.answers[rid]
-            assert answer.finish is not None
-            expected = self.run.expected(rid, new)
-            if 0 in expected:
-                expected = expected[: expected.index(0) + 1]
-            assert answer.ids == expected[: len(answer.ids)]
-            if answer.finish.type == "length":
-                assert answer.finish.length == len(answer.ids) <= new
-        self.run.assert_at_rest()
+
+
+class LoopMachine(Moves):
+    """Turns of an event loop: `normal`, or `overlap` at two depths."""
+
+    @initialize(depth=st.integers(1, 3), threaded=st.booleans())
+    def make_loop(self, depth: int, threaded: bool) -> None:
+        self.depth, self.threaded = depth, threaded
+        self.loop: EventLoop | None = None
+        self.worker: ThreadedWorker | None = None
+
+    @rule(turns=st.integers(1, 4))
+    def turn(self, turns: int) -> None:
+        scheduler = self.run.scheduler
+        if self.loop is None:
+            self.loop = NormalLoop(scheduler) if self.depth == 1 else OverlapLoop(scheduler, self.depth)
+            if self.threaded:
+                self.worker = ThreadedWorker(scheduler._worker)
+                scheduler._worker = self.worker
+        for _ in range(turns):
+            self.loop.step()
+            assert scheduler.state().in_flight < self.depth
+            self.everything_holds()
+
+    @precondition(lambda self: getattr(self, "loop", None) is not None)
+    @rule()
+    def settle(self) -> None:
+        assert self.loop is not None
+        self.loop.settle()
+        assert self.run.scheduler.state().in_flight == 0
+
+    def finish(self) -> None:
+        try:
+            for _ in range(10_000):
+                self.turn(1)
+                state = self.run.scheduler.state()
+                if not (state.running or state.waiting or state.in_flight):
+                    self.turn(1)  # what came last is taken in, and a flush among it is answered
+                    return
+            raise AssertionError(f"it does not end: {self.run.scheduler.state()}")
+        finally:
+            if self.worker is not None:
+                self.worker.close()
 
 
 MACHINES = {
@@ -159,9 +229,10 @@ MACHINES = {
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("driver", [PhaseMachine, LoopMachine])
 @pytest.mark.parametrize("cache", MACHINES)
-def test_scheduler_machine(cache: str, soak_factor: int) -> None:
-    machine = type(f"SchedulerMachine_{cache}", (SchedulerMachine,), {"make_cache": staticmethod(MACHINES[cache])})
+def test_scheduler_machine(cache: str, driver: type[Moves], soak_factor: int) -> None:
+    machine = type(f"{driver.__name__}_{cache}", (driver,), {"make_cache": staticmethod(MACHINES[cache])})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=40 * soak_factor, stateful_step_count=40, deadline=None)
     )

@@ -501,3 +501,26 @@ def test_whatever_is_installed_the_best_usable_one_of_the_trusted_is_chosen(
     assert names(resolution)["cache"] == min(usable)[1]
     turned_down = {r.name for r in resolution.stack.rejected if r.kind == "cache"}
     assert turned_down == {r.name for r in rows} - {min(usable)[1]}
+
+
+@pytest.mark.parametrize(
+    ("loop", "worker", "threaded", "why"),
+    [
+        ((), (), False, "no: event loop 'chosen' has one step in flight"),
+        (
+            ("overlap",),
+            (),
+            True,
+            "yes: event loop 'chosen' goes on while a step runs, and worker 'made' does not declare",
+        ),
+        (("overlap",), ("async",), False, "no: worker 'made' declares 'async'"),
+        ((), ("async",), False, "no: event loop 'chosen' has one step in flight"),
+    ],
+)
+def test_a_worker_that_is_not_async_gets_a_thread_under_a_loop_that_overlaps(
+    loop: tuple[str, ...], worker: tuple[str, ...], threaded: bool, why: str
+) -> None:
+    rows = catalogue(row("event_loop", "chosen", features=loop), row("worker", "made", features=worker))
+    stack = resolved(rows, event_loop="chosen", worker="made").stack
+    assert stack.worker_thread is threaded
+    assert stack.worker_thread_reason.startswith(why)

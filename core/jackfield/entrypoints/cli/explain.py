@@ -111,6 +111,7 @@ def _show(resolution: Resolution, device: DeviceDescription, digest: str | None)
     facts = [("device", f"{device.type}, {device.cores} cores: {device.reason}")]
     if stack.layout is not None:
         facts.append(("KV layout", f"{stack.layout.name}: {stack.layout_reason}"))
+    facts.append(("worker on a thread of its own", stack.worker_thread_reason))
     facts.append(("stack hash", digest or "open until the model is here"))
     facts.extend(("note", note) for note in resolution.notes)
     print_table(("FACT", "VALUE"), facts, title="Run")

@@ -53,6 +53,7 @@ class StepInFlight:
     launched, pending   None if every request of the batch had ended before the launch: nothing was sent
     start               tokens computed before it [n]
     sample              whether each row is sampled [n]
+    deferred            see `hookspecs.InFlight`; no step needs an earlier one's tokens to sample yet (no grammar masks)
     """
 
     batch: ScheduleBatch
@@ -63,6 +64,7 @@ class StepInFlight:
     requests: NDArray[np.object_]
     pending: PendingResult | None = None
     result: WorkerResult | None = None
+    deferred: bool = False
 
     def fetch(self, timeout: float | None) -> WorkerResult:
         """The worker's result, asked for once. Raises TimeoutError, or the worker's own failure."""
@@ -71,11 +73,6 @@ class StepInFlight:
                 raise RuntimeError(f"step {self.batch.step} has no result: it was not sampled")
             self.result = self.pending.result(timeout)
         return self.result
-
-    @property
-    def deferred(self) -> bool:
-        """Nothing here needs an earlier step's tokens to sample (no grammar masks yet)."""
-        return False
 
     def ready(self) -> bool:
         if self.launched is None or self.result is not None:

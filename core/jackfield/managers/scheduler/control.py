@@ -61,6 +61,7 @@ class Control:
         self._state = state
         self._mute = mute
         self._now = 0.0
+        self._flushes: list[FlushCacheRequest | WarmUpRequest] = []
         self._dispatch = Dispatcher(
             {
                 TokenizedGenerateRequest: self._generate,
@@ -104,25 +105,40 @@ class Control:
         if request is not None:  # else it finished by itself in the meantime
             self._releaser.release([Ending(request=request, finish=FinishReason(type="stop"))], self._now)
 
+    def committed(self) -> None:
+        """A step was committed: flushes that waited for it are answered."""
+        messages, self._flushes = self._flushes, []
+        for message in messages:
+            self._flush(message)
+
     def _flush_cache(self, message: FlushCacheRequest) -> None:
-        reason = self._flush()
-        self._to_main.send(ControlReply(control_id=message.control_id, ok=not reason, message=reason))
+        self._flush(message)
 
     def _warm_up(self, message: WarmUpRequest) -> None:
-        reason = "" if message.begin else self._flush()
-        self._mute(message.begin)
-        self._to_main.send(ControlReply(control_id=message.control_id, ok=not reason, message=reason))
+        if message.begin:
+            self._mute(True)
+            self._to_main.send(ControlReply(control_id=message.control_id, ok=True))
+        else:
+            self._flush(message)
 
-    def _flush(self) -> str:
-        """Returns why it could not be done, else ""."""
+    def _flush(self, message: FlushCacheRequest | WarmUpRequest) -> None:
+        """Forget every prefix, or say why not. With nobody open, steps still in flight are the surplus of requests that
+        have ended: whoever got their answer and flushes then is not refused for that, but waits for them."""
         state = self._state()
-        if state.running or state.waiting or state.in_flight:
-            return (
+        reason = ""
+        if state.running or state.waiting:
+            reason = (
                 f"the cache is flushed only when nothing runs: {state.running} requests run, {state.waiting} wait, "
                 f"{state.in_flight} steps are in flight"
             )
-        self._memory.reset()
-        return ""
+        elif state.in_flight:
+            self._flushes.append(message)
+            return
+        else:
+            self._memory.reset()
+        if isinstance(message, WarmUpRequest):
+            self._mute(False)
+        self._to_main.send(ControlReply(control_id=message.control_id, ok=not reason, message=reason))
 
     def _tell_state(self, message: StateRequest) -> None:
         self._to_main.send(ControlReply(control_id=message.control_id, ok=True, data=self._state().as_data()))

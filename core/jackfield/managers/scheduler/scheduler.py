@@ -246,6 +246,7 @@ class Scheduler:
         self._unchecked = True
         self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
         self._reporter.committed(mine, self._last_commit, len(self._running) + len(self._waiting))
+        self._control.committed()
         if self.config.check_invariants == "step":
             self._invariants.check()
 
