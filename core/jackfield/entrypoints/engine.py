@@ -79,6 +79,7 @@ class Engine:
         input_ids: InputIds | None = ...,
         stream: Literal[False] = ...,
         rid: str | Sequence[str] | None = ...,
+        cache_salt: str | Sequence[str | None] | None = ...,
     ) -> Any: ...
 
     @overload
@@ -90,6 +91,7 @@ class Engine:
         input_ids: InputIds | None = ...,
         stream: Literal[True],
         rid: str | Sequence[str] | None = ...,
+        cache_salt: str | Sequence[str | None] | None = ...,
     ) -> AnswerStream: ...
 
     def generate(
@@ -100,6 +102,7 @@ class Engine:
         input_ids: InputIds | None = None,
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
+        cache_salt: str | Sequence[str | None] | None = None,
     ) -> Any:
         """Complete one prompt, or a batch of them.
 
@@ -107,12 +110,18 @@ class Engine:
         input_ids         token ids or a list of id lists
         sampling_params   a mapping, or one a prompt; the fields are SGLang's
         stream            yield answers as they grow; text and ids are cumulative, and with a batch each has "index"
+        cache_salt        a secret text, or one a prompt: cached prefixes are shared only with requests of the same salt
 
         Returns one answer {text, output_ids, meta_info} or, for a list, the answers in its order. Raises RequestError
         naming the field for what cannot be done, and for a request that the scheduler refused or that failed.
         """
         request = GenerateRequest(
-            prompt=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, rid=rid
+            prompt=prompt,
+            input_ids=input_ids,
+            sampling_params=sampling_params,
+            stream=stream,
+            rid=rid,
+            cache_salt=cache_salt,
         )
         call = self._mover.submit(request)
         if stream:
@@ -134,11 +143,17 @@ class Engine:
         input_ids: InputIds | None = None,
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
+        cache_salt: str | Sequence[str | None] | None = None,
     ) -> Any:
         """As `generate`, for a running event loop, which is never blocked: `await` gives the answer, or with `stream` an
         async iterator of growing answers."""
         request = GenerateRequest(
-            prompt=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, rid=rid
+            prompt=prompt,
+            input_ids=input_ids,
+            sampling_params=sampling_params,
+            stream=stream,
+            rid=rid,
+            cache_salt=cache_salt,
         )
         call = await submit_async(self._mover, request)
         if stream:

@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jackfield.hookspecs.observer import RequestFinished, RequestReceived
@@ -29,6 +29,7 @@ from jackfield.ipc.messages import (
     TokenizedGenerateRequest,
     WarmUpRequest,
 )
+from jackfield.managers.cache_salt import cache_salts
 from jackfield.managers.capacity import check_capacity
 from jackfield.managers.errors import RequestError
 from jackfield.managers.req_state import ReqState, finish_type
@@ -50,6 +51,7 @@ class GenerateRequest:
     input_ids          ids, or a list of id lists; exactly one of prompt and input_ids
     sampling_params    a mapping, or one a prompt
     rid                the client's own id, or one a prompt
+    cache_salt         see `cache_salt`, or one a prompt
     """
 
     prompt: str | Sequence[str] | None = None
@@ -57,6 +59,7 @@ class GenerateRequest:
     sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     stream: bool = False
     rid: str | Sequence[str] | None = None
+    cache_salt: str | Sequence[str | None] | None = field(default=None, repr=False)
 
     @property
     def is_batch(self) -> bool:
@@ -150,6 +153,7 @@ class TokenizerManager:
         count = len(id_lists if id_lists is not None else texts or ())
         sampling = _spread(request.sampling_params, count, "sampling_params", Mapping) or [{}] * count
         labels = _spread(request.rid, count, "rid", str)
+        salts = cache_salts(request.cache_salt, count)
         return [
             self._check(
                 index=i,
@@ -157,6 +161,7 @@ class TokenizerManager:
                 ids=id_lists[i] if id_lists is not None else None,
                 sampling=sampling[i],
                 label=labels[i] if labels is not None else None,
+                cache_salt=salts[i],
                 stream=request.stream,
             )
             for i in range(count)
@@ -325,6 +330,7 @@ class TokenizerManager:
         ids: Sequence[int] | None,
         sampling: Mapping[str, Any],
         label: str | None,
+        cache_salt: str | None,
         stream: bool,
     ) -> CheckedRequest:
         began = self._clock.now()
@@ -366,7 +372,9 @@ class TokenizerManager:
                 len(tokens),
                 granted,
             )
-        message = TokenizedGenerateRequest(rid=rid, input_ids=tokens, sampling=params, stream=stream)
+        message = TokenizedGenerateRequest(
+            rid=rid, input_ids=tokens, sampling=params, stream=stream, cache_salt=cache_salt
+        )
         return CheckedRequest(request=message, state=state)
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:

@@ -98,7 +98,9 @@ def _request(exchange: Exchange, body: ChatBody, head: Head) -> GenerateRequest:
             page_size=limits.page_size,
         )
     sampling["max_new_tokens"] = limit
-    return GenerateRequest(input_ids=ids, sampling_params=sampling, stream=bool(body.stream), rid=head.id)
+    return GenerateRequest(
+        input_ids=ids, sampling_params=sampling, stream=bool(body.stream), rid=head.id, cache_salt=body.cache_salt
+    )
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
         sampling_params=sampling,
         stream=bool(body.stream),
         rid=labels if several else labels[0],
+        cache_salt=body.cache_salt,
     )
 
 

@@ -19,6 +19,11 @@ class GenerateBody(Native):
     )
     rid: Any = Field(None, description="The client's id of the request, unique among live ones.")
     stream: Flag | None = Field(None, description="Answer with server-sent events.")
+    cache_salt: Any = Field(
+        None,
+        description="A secret text: cached prefixes are shared only with requests of the same salt. One for all prompts, or a "
+        "list with one for each.",
+    )
     log_metrics: Flag | None = Field(None, description="Accepted and without effect.")
     input_embeds: NotYet = None
     image_data: NotYet = None
@@ -40,7 +45,6 @@ class GenerateBody(Native):
     custom_logit_processor: NotYet = None
     priority: NotYet = None
     extra_key: NotYet = None
-    cache_salt: NotYet = None
     bootstrap_host: NotYet = None
     bootstrap_port: NotYet = None
     bootstrap_room: NotYet = None

@@ -29,6 +29,9 @@ class Sampling(OpenAI):
     ignore_eos: Any = Field(None, description="Extension: do not stop at the model's end token.")
     skip_special_tokens: Any = Field(None, description="Extension: leave special tokens out of the text.")
     no_stop_trim: Any = Field(None, description="Extension: keep the stop string in the text.")
+    cache_salt: Any = Field(
+        None, description="Extension: a secret text; cached prefixes are shared only with requests of the same salt."
+    )
     n: NotYet = None
     best_of: NotYet = None
     frequency_penalty: NotYet = None
@@ -44,7 +47,9 @@ class Sampling(OpenAI):
     custom_logit_processor: NotYet = None
 
 
-SAMPLING_FIELDS = tuple(name for name in Sampling.model_fields if name not in ("model", "stream", "stream_options"))
+SAMPLING_FIELDS = tuple(
+    name for name in Sampling.model_fields if name not in ("model", "stream", "stream_options", "cache_salt")
+)
 """Fields that go on to `managers.sampling_params` under the same name."""
 
 
