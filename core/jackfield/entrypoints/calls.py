@@ -22,6 +22,10 @@ class ReplicaFailed(RuntimeError):
     """The replica ended while somebody waited for it; the text says why."""
 
 
+class ShutDown(RuntimeError):
+    """The replica was ended in order, by its owner, while somebody wanted something of it."""
+
+
 class Call(Protocol):
     """states    one a prompt, in order. Read what changes in them through `news` or `read`: another thread writes it."""
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jackfield.entrypoints.calls import ShutDown
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.interrupts import InterruptsHeld
 from jackfield.ipc.messages import ControlReply
@@ -97,7 +98,7 @@ class Crank:
 
     def _check_open(self) -> None:
         if self._runtime.closed:
-            raise RuntimeError("the engine was shut down")
+            raise ShutDown("the engine was shut down")
 
 
 class CrankCall:

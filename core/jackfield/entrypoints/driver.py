@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from jackfield.entrypoints.calls import ReplicaFailed
+from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.ipc.messages import ControlReply
 from jackfield.managers.req_state import ReqState
 from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
@@ -123,7 +123,7 @@ class Driver:
         if self.failure is not None:
             raise ReplicaFailed(f"the replica has ended: {self.failure}") from self.failure
         if self._stopping:
-            raise RuntimeError("the engine was shut down")
+            raise ShutDown("the engine was shut down")
 
     def stop(self) -> None:
         if self._stopping:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+SHOWN = 80
+"""Characters of a client's value that a message repeats: an answer is not as long as what was wrong with the request."""
+
 
 class RequestError(Exception):
     """A request that cannot be served. `message` reaches the client; `param` names the field."""
@@ -14,3 +19,9 @@ class RequestError(Exception):
         self.param = param
         self.status_code = status_code
         self.code = code
+
+
+def shown(value: Any) -> str:
+    """The value as a message repeats it: its `repr`, cut."""
+    text = repr(value[:SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.ipc.messages import SamplingParams
-from jackfield.managers.errors import RequestError
+from jackfield.managers.errors import SHOWN, RequestError, shown
 from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
 from jackfield.managers.tokenizer import check_unicode
 
@@ -74,7 +74,7 @@ def make_sampling_params(
     if unknown == "refuse":
         for name in sent:
             if name not in FIELDS and name not in NOT_YET:
-                raise RequestError(_unknown(name), param=str(name))
+                raise RequestError(_unknown(name), param=str(name)[:SHOWN])
     if "seed" in sent and "sampling_seed" in sent and sent["seed"] != sent["sampling_seed"]:
         raise RequestError("seed and sampling_seed are two names of one field, and differ", param="sampling_seed")
     values = {name: value for name, value in defaults.items() if value is not None}
@@ -101,17 +101,14 @@ def check_defaults(defaults: Mapping[str, Any]) -> None:
 
 
 def _unknown(name: object) -> str:
-    text = str(name)
+    text = str(name)[:SHOWN]
     if text in _MEANT:
         return f"there is no sampling parameter {text!r} here; did you mean {_MEANT[text]!r}?"
     return f"there is no sampling parameter {text!r}{did_you_mean(text, FIELDS, noun='parameters')}"
 
 
 def _refused(name: str, want: str, value: Any) -> RequestError:
-    shown = repr(value)
-    if len(shown) > 80:
-        shown = f"{shown[:80]}..."
-    return RequestError(f"{name} must be {want}, not {shown}", param=name)
+    return RequestError(f"{name} must be {want}, not {shown(value)}", param=name)
 
 
 def _real(name: str, value: Any, want: str) -> float:

@@ -22,7 +22,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat_environment import chat_environment
 from jackfield.managers.content_format import ContentFormat, content_format
-from jackfield.managers.errors import RequestError
+from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.literal_text import LiteralText
 from jackfield.managers.template_budget import loop_budget, meter_loops
 from jackfield.managers.tokenizer import Tokenizer, check_unicode
@@ -273,7 +273,7 @@ def _plain_part(part: Any, where: str) -> dict[str, Any]:
         raise RequestError(f"{where} must be an object with a type", param=where)
     if part.get("type") != "text":
         raise RequestError(
-            f"{where}.type {part.get('type')!r} is not supported: this model takes parts of type 'text' only",
+            f"{where}.type {shown(part.get('type'))} is not supported: this model takes parts of type 'text' only",
             param=f"{where}.type",
         )
     text = part.get("text")

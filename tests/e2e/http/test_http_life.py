@@ -109,6 +109,17 @@ def test_b78_a_second_signal_forces(topology: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["scheduler", "detokenizer"])
+def test_b78_a_child_that_does_not_move_is_killed(role: str) -> None:
+    """The main process waits for the supervisor to see to it; a stopped process hears no SIGTERM."""
+    with serving(*SIMULATED, "--shutdown-timeout", "1", check=False) as server:
+        os.kill(server.pid(role), signal.SIGSTOP)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert run_directories(server.process.pid) == []
+        assert f"the {role} process" in server.log
+
+
+@pytest.mark.parametrize("role", ["scheduler", "detokenizer"])
 @pytest.mark.parametrize("idle", [True, False])
 def test_b78_a_dead_child_ends_the_server(role: str, idle: bool) -> None:
     with serving(*SIMULATED, *SLOW, check=False) as server, ThreadPoolExecutor(2) as pool:

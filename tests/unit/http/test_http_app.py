@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.calls import ReplicaFailed
+from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.entrypoints.http.app import App
 from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.errors import GONE, INTERNAL
 from jackfield.entrypoints.http.exchange import Exchange
 from jackfield.entrypoints.http.route_table import ROUTES, HttpRoute
-from jackfield.entrypoints.http.service import Service
+from jackfield.entrypoints.http.service import CONTROL_THREADS, Service
 from jackfield.entrypoints.http.sse import EventStream, event
 from jackfield.managers.errors import RequestError
 from tests.e2e.http.servers import raw_events
@@ -157,3 +160,55 @@ def test_the_table_has_no_two_routes_for_one_path() -> None:
     assert len({made.path for made in ROUTES}) == len(ROUTES)
     assert all(made.summary.endswith(".") for made in ROUTES)
     assert all(made.request is not None for made in ROUTES if made.generates)
+
+
+async def get(path: str, **more: Any) -> httpx.Response:
+    service = Service(ServerArgs(max_header_bytes=4096))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(App(service)), base_url="http://localhost") as client:
+        answer = await client.get(path, **more)
+    service.close()
+    return answer
+
+
+async def test_b85_a_long_head_that_comes_in_one_piece() -> None:
+    """The parser refuses only a head whose end it has not seen yet."""
+    for path, headers in [("/ping", {"x-pad": "y" * 4096}), ("/ping?" + "y" * 4096, {}), ("/" + "y" * 4096, {})]:
+        refused = await get(path, headers=headers)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "head_too_long"
+        assert len(refused.content) < 1000
+    assert (await get("/ping", headers={"x-pad": "y" * 3000})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/ping%0A", "/health%0A", "/flush_cache%0A", "/ping/", "/ping%00"])
+async def test_a_path_is_matched_to_its_very_end(path: str) -> None:
+    refused = await get(path)
+    assert refused.status_code == 404
+    assert refused.json()["error"]["code"] == "unknown_route"
+
+
+async def test_a_request_that_the_end_of_the_server_cut_off_is_no_fault_of_the_runtime(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(exchange: Exchange) -> Any:
+        raise ShutDown("the engine was shut down")
+
+    response = await answer(handler)
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "draining"
+    assert caplog.text == ""
+
+
+async def test_metrics_do_not_wait_for_those_who_wait_for_the_scheduler() -> None:
+    answered = threading.Event()
+    service = Service(ServerArgs())
+    shown = SimpleNamespace(body=b"up 1", content_type="text/plain")
+    service._serving = SimpleNamespace(  # type: ignore[assignment]
+        replica=SimpleNamespace(monitor=SimpleNamespace(expose=lambda accept: shown, http_request=lambda *_: None))
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(App(service)), base_url="http://localhost") as client:
+        stuck = [asyncio.ensure_future(service.control(answered.wait)) for _ in range(2 * CONTROL_THREADS)]
+        assert (await client.get("/metrics")).text == "up 1"
+        answered.set()
+        assert all(await asyncio.gather(*stuck))
+    service.close()

@@ -243,6 +243,15 @@ def test_unknown_names_are_refused_with_the_nearest(name: str, meant: str) -> No
     assert repr(meant) in refused({name: 1}).message
 
 
+def test_a_refusal_is_short_however_long_what_was_sent() -> None:
+    """Else a client makes the server send its own megabytes back, and search them for names that are near."""
+    long = "k" * 1_000_000
+    for sent in ({long: 1}, {"temperature": long}, {"stop": [[long]]}, {"n": long}, {"top_k": {long: 1}}):
+        error = refused(sent)
+        assert len(error.message) < 400
+        assert len(error.param or "") <= 80
+
+
 def test_unknown_names_can_be_left_to_the_caller() -> None:
     made = make_sampling_params({"model": "m", "top_k": 3}, defaults={}, vocab_size=VOCAB, unknown="ignore")
     assert made == SamplingParams(top_k=3)

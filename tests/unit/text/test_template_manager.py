@@ -213,6 +213,13 @@ def test_malformed_messages(messages: Any, param: str) -> None:
     refused(lambda: manager(CHATML).render(messages), param)
 
 
+def test_a_refusal_does_not_repeat_megabytes() -> None:
+    parts = [{"type": ["x" * 1_000_000], "text": "a"}]
+    with pytest.raises(RequestError) as caught:
+        manager(CHATML).render([{"role": "user", "content": parts}])
+    assert len(caught.value.message) < 300
+
+
 @pytest.mark.parametrize(
     "template",
     [

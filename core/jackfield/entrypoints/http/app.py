@@ -41,6 +41,7 @@ class App:
         given = headers.get("x-request-id", "")
         answer = _Answer(send, uuid.uuid4().hex)
         try:
+            self._check_head(scope)
             self._check_label(given)
             answer.label = given or answer.label
             self.service.hosts.check(headers)
@@ -112,6 +113,16 @@ class App:
                 raise ApiError(400, f"{name} holds {count} entries; at most {most} are allowed", param=name)
         return route.request.model_validate(value)
 
+    def _check_head(self, scope: Scope) -> None:
+        # The parser looks at the length of a head that it waits for the end of, not of one that came in one piece.
+        most = self.service.args.max_header_bytes
+        path = scope.get("raw_path") or scope["path"].encode()
+        length = (
+            len(path) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
+        )
+        if length > most:
+            raise ApiError(400, f"the head of the request may have at most {most} bytes", code="head_too_long")
+
     def _check_label(self, label: str) -> None:
         longest = self.service.args.max_request_id_length
         if label and (len(label) > longest or not _LABEL.fullmatch(label)):
@@ -123,11 +134,11 @@ class App:
             )
 
     def _level(self, path: str) -> Any:
-        return next((route.level for pattern, route in self._routes if pattern.match(path)), DEFAULT_LEVEL)
+        return next((route.level for pattern, route in self._routes if pattern.fullmatch(path)), DEFAULT_LEVEL)
 
     def _find(self, path: str, method: str) -> tuple[HttpRoute, dict[str, str]]:
         for pattern, route in self._routes:
-            if (found := pattern.match(path)) is None:
+            if (found := pattern.fullmatch(path)) is None:
                 continue
             if method in route.methods or (method == "HEAD" and "GET" in route.methods):
                 return route, found.groupdict()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic
 
-from jackfield.entrypoints.calls import ReplicaFailed
+from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.managers.errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,8 @@ def api_error(error: BaseException, names: Mapping[str, str] | None = None) -> A
         case ReplicaFailed():
             log.error("a request ended with the replica: %s", error)
             return ApiError(500, GONE, code="replica_failed")
+        case ShutDown():
+            return unavailable("the server is shutting down", "draining")
         case pydantic.ValidationError():
             return _from_validation_error(error)
     log.error("a request ended in an unexpected error", exc_info=error)

@@ -107,7 +107,7 @@ async def plugins(exchange: Exchange) -> ASGIApp:
 async def metrics(exchange: Exchange) -> ASGIApp:
     monitor = exchange.service.serving.replica.monitor
     accept = exchange.headers.get("accept", "")
-    shown = await exchange.service.control(lambda: monitor.expose(accept))
+    shown = await exchange.service.told(lambda: monitor.expose(accept))
     if shown is None:
         raise ApiError(
             404, "no metrics sink is part of this run: start the server with --metrics prometheus", code="no_metrics"

@@ -31,6 +31,7 @@ from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.service import ServedReplica, Service, Serving
 from jackfield.entrypoints.http.status import Phase
 from jackfield.entrypoints.server_info import error_text
+from jackfield.entrypoints.supervisor import KILL_AFTER
 from jackfield.entrypoints.warmup import warm_up
 
 log = logging.getLogger(__name__)
@@ -215,10 +216,12 @@ class Server:
                 _leave(0)
             return
         self._end_replica.set()
-        deadline = self._loop.time() + self._args.shutdown_timeout + LAST_WORDS_SECONDS
+        # Later than the supervisor, who kills children that do not end by themselves, and then removes what they shared.
+        deadline = self._loop.time() + self._args.shutdown_timeout + 2 * KILL_AFTER + LAST_WORDS_SECONDS
         while self._replica.is_alive():
             if self._loop.time() > deadline:
                 log.error("the replica did not end in time; the process ends without it")
+                await self._kill_replica()
                 _leave(FAILED)
             await asyncio.sleep(POLL_SECONDS)
 

@@ -31,6 +31,7 @@ TOKENIZER_THREADS = 4
 """Tokenizing and rendering at once; the tokenizer spreads a batch over threads of its own."""
 
 CONTROL_THREADS = 4
+METRICS_THREADS = 1
 CONTROL_SECONDS = 30.0
 """How long a control request may take: a step of the model may be under way, and it is answered between two."""
 
@@ -72,6 +73,8 @@ class Service:
         self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, "jackfield-tokenize")
         # Of its own, so that a flood of long prompts does not keep an operator from asking how things are.
         self._control_pool = ThreadPoolExecutor(CONTROL_THREADS, "jackfield-control")
+        # Metrics are wanted most when the scheduler does not answer, and everybody who asks it waits.
+        self._metrics_pool = ThreadPoolExecutor(METRICS_THREADS, "jackfield-metrics")
 
     def up(self, serving: Serving) -> None:
         self._serving = serving
@@ -110,8 +113,12 @@ class Service:
         return await asyncio.wrap_future(self._pool.submit(work))
 
     async def control(self, work: Callable[[], T]) -> T:
-        """What waits for the scheduler or another part."""
+        """What waits for the scheduler."""
         return await asyncio.wrap_future(self._control_pool.submit(work))
+
+    async def told(self, work: Callable[[], T]) -> T:
+        """What takes its time and waits for nobody."""
+        return await asyncio.wrap_future(self._metrics_pool.submit(work))
 
     async def ask(self, send: Callable[[TokenizerManager], int]) -> ControlReply:
         """The scheduler's answer to a control request. Raises ApiError 503 if none comes in time."""
@@ -178,6 +185,7 @@ class Service:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._control_pool.shutdown(wait=False, cancel_futures=True)
+        self._metrics_pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _orphan(job: Future[Any]) -> None:
