@@ -23,6 +23,7 @@ from jackfield.hookspecs.cache import (
     Lease,
     PrefixCache,
     PrefixCacheSpecs,
+    PrefixForest,
 )
 from jackfield.hookspecs.common import (
     NO_SLOTS,
@@ -198,6 +199,7 @@ __all__ = [
     "PreAttention",
     "PrefixCache",
     "PrefixCacheSpecs",
+    "PrefixForest",
     "Problem",
     "ProcessInfo",
     "RequestFault",

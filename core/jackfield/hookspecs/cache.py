@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,6 +83,47 @@ class CacheEvent:
     length: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrefixForest:
+    """The part of the cache's trees that some keys follow, as arrays over nodes [m] and over the keys [k]. Read-only.
+
+    Nodes are numbered parents first, and otherwise in the order in which the keys first pass through them.
+
+    parent    intp [m]; -1: the node begins at a root
+    weight    int32 [m]: keys that end in the node or below it
+    node      intp [k]: the node in which the key's match ends, perhaps inside it; -1: nothing of the key is cached
+    matched   int32 [k]: cached tokens of the key, whole pages, as `PrefixCache.peek` gives them
+    """
+
+    parent: NDArray[np.intp]
+    weight: NDArray[np.int32]
+    node: NDArray[np.intp]
+    matched: NDArray[np.int32]
+
+    @classmethod
+    def from_paths(cls, paths: Sequence[Sequence[Hashable]], matched: NDArray[np.int32]) -> PrefixForest:
+        """From the names of the nodes that each key passes through, from the root down; one name, one node."""
+        numbers: dict[Hashable, int] = {}
+        parent: list[int] = []
+        node = np.full(len(paths), -1, dtype=np.intp)
+        for i, path in enumerate(paths):
+            above = -1
+            for name in path:
+                number = numbers.setdefault(name, len(parent))
+                if number == len(parent):
+                    parent.append(above)
+                above = number
+            node[i] = above
+        weight = np.bincount(node[node >= 0], minlength=len(parent)).astype(np.int32)
+        for number in range(len(parent) - 1, -1, -1):
+            if parent[number] >= 0:
+                weight[parent[number]] += weight[number]
+        forest = cls(parent=np.array(parent, dtype=np.intp), weight=weight, node=node, matched=matched.astype(np.int32))
+        for array in (forest.parent, forest.weight, forest.node, forest.matched):
+            array.flags.writeable = False
+        return forest
+
+
 class PrefixCache(ABC):
     """Called from one thread. Every method that changes state either succeeds whole or raises before it changed anything;
     an exception half-way stops the replica (`FaultScope.STOP`)."""
@@ -131,8 +172,9 @@ class PrefixCache(ABC):
         """Finished write-backs and loads."""
         return Freed()
 
-    def forest(self, keys: Sequence[CacheKey]) -> object | None:
-        """The tree shape over these keys, for policies that need `forest`; None: not offered."""
+    def forest(self, keys: Sequence[CacheKey]) -> PrefixForest | None:
+        """The tree's shape over these keys, for policies that need `forest`. Pure, as `peek`. None: not offered; a cache
+        whose manifest has the feature `forest` always answers."""
         return None
 
     def take_events(self) -> list[CacheEvent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,9 @@ class StepRecord:
     admitted, finished, retracted, aborted   uids
     uids, tokens       who was in the batch, and how many tokens each advanced [n]
     started, ended     seconds on the scheduler's clock: launch and commit
+    prefills           how many of `uids`, at the front, computed prompt tokens; the others decoded
+    tenants            the tenant's code of each of `uids`, int32 [n]
+    open_tenants       distinct codes of all who wait or run after the step, ascending, int32
     """
 
     step: int
@@ -72,6 +75,9 @@ class StepRecord:
     finished: tuple[int, ...] = ()
     retracted: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
+    prefills: int = 0
+    tenants: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    open_tenants: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
 
 class SchedulePolicy(ABC):

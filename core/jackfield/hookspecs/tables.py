@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jackfield.hookspecs.cache import PrefixForest
+
 
 class RequestTable(Protocol):
     """Columns of equal length, one row a request. Read-only, valid during the call.
@@ -102,6 +104,8 @@ class SchedulerView:
     page_size        slots a page
     max_running      most requests that may run at once
     max_prefill      most prefill tokens in one step
+    forest           the cache's shape over the waiting requests, whose rows are its keys; only in `order` and `take` of a
+                     policy that needs `forest`, and None even there in a step in which the cache failed at it
     """
 
     now: float
@@ -113,3 +117,4 @@ class SchedulerView:
     page_size: int
     max_running: int
     max_prefill: int
+    forest: PrefixForest | None = None

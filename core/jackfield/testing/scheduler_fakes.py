@@ -25,6 +25,7 @@ from jackfield.hookspecs import (
     ModelWorkerBatch,
     PendingResult,
     PrefixCache,
+    PrefixForest,
     RowOpen,
     WorkerLimits,
     WorkerResult,
@@ -222,6 +223,11 @@ class PageCache(PrefixCache):
 
     def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
         return np.array([len(self._match(key, len(key.tokens))) * self._size for key in keys], dtype=np.int32)
+
+    def forest(self, keys: Sequence[CacheKey]) -> PrefixForest:
+        """One node a page."""
+        paths = [self._match(key, len(key.tokens)) for key in keys]
+        return PrefixForest.from_paths(paths, np.array([len(path) * self._size for path in paths], dtype=np.int32))
 
     def acquire(self, key: CacheKey, limit: int) -> PageLease:
         pages = self._match(key, limit)

@@ -117,12 +117,25 @@ class SchedulerHarness:
         self.reports: list[SchedulerReport] = []
         self.prompts: dict[str, list[int]] = {}
 
-    def submit(self, ids: list[int], *, rid: str | None = None, priority: int = 0, **sampling: Any) -> str:
-        """Send a request; greedy unless told otherwise."""
+    def submit(
+        self,
+        ids: list[int],
+        *,
+        rid: str | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
+        deadline: float | None = None,
+        **sampling: Any,
+    ) -> str:
+        """Send a request; greedy unless told otherwise. deadline: seconds from its arrival."""
         rid = rid if rid is not None else f"r{len(self.prompts) + 1}"
         self.prompts[rid] = ids
         params = SamplingParams(**{"temperature": 0.0, **sampling})
-        self.inbox.send(TokenizedGenerateRequest(rid=rid, input_ids=ids, sampling=params, priority=priority))
+        self.inbox.send(
+            TokenizedGenerateRequest(
+                rid=rid, input_ids=ids, sampling=params, priority=priority, tenant=tenant, deadline=deadline
+            )
+        )
         return rid
 
     def abort(self, rid: str) -> None:

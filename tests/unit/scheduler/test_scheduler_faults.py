@@ -328,7 +328,7 @@ def test_an_observer_cannot_change_what_it_sees() -> None:
     rid = run.submit([1, 2], max_new_tokens=3)
     run.run()
     assert run.answers[rid].ids == run.expected(rid, 3)
-    assert vandal.refused == 3 * 5
+    assert vandal.refused == 3 * 7
 
 
 def test_a_policy_that_cannot_start_stops_the_start() -> None:

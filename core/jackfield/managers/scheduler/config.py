@@ -22,7 +22,8 @@ class SchedulerConfig:
     seed                  the run's seed: per-request seeds that the client left open and `view.seed` come from it
     check_invariants      "off"; "idle": whenever nothing runs, a failure is logged; "step": every step, a failure raises
     weight_version        part of every cache key
-    policy_needs          `needs` of the policy's manifest row; "cached_tokens" fills that column for waiting requests
+    policy_needs          `needs` of the policy's manifest row; "cached_tokens" fills that column for waiting requests,
+                          "forest" `SchedulerView.forest`
     report_interval       least seconds between two reports to the main process while steps run; 0: one a step
     collect_metrics       whether reports carry every step's duration
     policy_plugin, cache_plugin, worker_plugin   their keys "kind.instance" in the fault ledger

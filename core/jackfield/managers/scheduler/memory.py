@@ -21,6 +21,7 @@ from jackfield.hookspecs import (
     Freed,
     Lease,
     PrefixCache,
+    PrefixForest,
     WorkerLimits,
 )
 from jackfield.managers.scheduler.running import RunningTable
@@ -86,6 +87,17 @@ class KVMemory:
         except Exception as error:
             self._ledger.record(self._cache_name, FaultScope.DEGRADE, error)
             return np.zeros(len(keys), dtype=np.int32)
+
+    def forest(self, keys: Sequence[CacheKey]) -> PrefixForest | None:
+        """The cache's shape over these keys; None if the cache fails at it, which is booked."""
+        try:
+            forest = _of_type(self._cache.forest(keys), PrefixForest, "forest")
+            if not len(forest.node) == len(forest.matched) == len(keys):
+                raise BadCacheAnswer(f"forest tells of {len(forest.node)} keys where {len(keys)} were asked about")
+            return forest
+        except Exception as error:
+            self._ledger.record(self._cache_name, FaultScope.DEGRADE, error)
+            return None
 
     def acquire(self, key: CacheKey, limit: int) -> Lease:
         with self._stop_on_fault():

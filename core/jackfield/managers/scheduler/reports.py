@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.release import Ended
+from jackfield.managers.scheduler.table import ColumnTable
 from jackfield.managers.scheduler.watchers import Observers
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
@@ -25,10 +27,15 @@ def _read_only(array: _Array) -> _Array:
 
 
 class StepReports:
-    def __init__(self, *, policy: PolicyGuard, observers: Observers, memory: KVMemory) -> None:
+    """tables   the waiting and the running requests"""
+
+    def __init__(
+        self, *, policy: PolicyGuard, observers: Observers, memory: KVMemory, tables: Sequence[ColumnTable]
+    ) -> None:
         self._policy = policy
         self._observers = observers
         self._memory = memory
+        self._tables = tables
         self._muted = False
         # As the cache was told at its start. It goes on even when the listeners are quarantined.
         self._cache_tells = observers.listens("jackfield_cache_events")
@@ -72,6 +79,9 @@ class StepReports:
                 admitted=step.batch.admitted,
                 finished=tuple(ended.finished),
                 aborted=tuple(ended.aborted),
+                prefills=step.batch.prefills,
+                tenants=_read_only(np.array([request.tenant for request in step.requests.tolist()], dtype=np.int32)),
+                open_tenants=_read_only(np.unique(np.concatenate([table["tenant"] for table in self._tables]))),
             )
             if self._policy.observes:
                 self._policy.observe(record)

@@ -49,6 +49,7 @@ class Request:
     max_new_tokens  as granted by `check_capacity`
     output_ids      committed tokens
     row, lease      set while RUNNING
+    deadline        seconds on the scheduler's clock, or None
     watched         the key under which `HoldBack` knows its running prefill, or None
     """
 
@@ -100,7 +101,7 @@ class Request:
         self.arrival = now
         self.priority = message.priority
         self.tenant = tenant_code(message.tenant)
-        self.deadline = message.deadline
+        self.deadline = None if message.deadline is None else now + message.deadline
         self.output_ids: list[int] = []
         self.state = RequestState.WAITING
         self.row = 0

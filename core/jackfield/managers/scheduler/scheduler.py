@@ -105,7 +105,7 @@ class Scheduler:
         )
         admission = Admission(
             max_running=config.max_running_requests,
-            hints="cached_tokens" in config.policy_needs,
+            needs=config.policy_needs,
             waiting=self._waiting,
             running=self._running,
             memory=self._memory,
@@ -133,6 +133,7 @@ class Scheduler:
             policy=self._policy,
             observers=observers if observers is not None else NoObservers(),
             memory=self._memory,
+            tables=(self._waiting.table, self._running),
         )
         self._worker_seconds = 0.0
         self._reporter = Reporter(

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Amounts, CacheEvent, CacheKey, CacheSizes, Committed, Freed, Lease, PrefixCache
+from jackfield.hookspecs import (
+    Amounts,
+    CacheEvent,
+    CacheKey,
+    CacheSizes,
+    Committed,
+    Freed,
+    Lease,
+    PrefixCache,
+    PrefixForest,
+)
 from jackfield_cache_prefix.checks import check_cache
 from jackfield_cache_prefix.eviction import EvictionQueue, is_evictable_leaf
 from jackfield_cache_prefix.marks import MarkTable
@@ -54,6 +64,17 @@ class RadixCache(PrefixCache):
                 end = tree.whole_pages(len(key.tokens))
                 lengths[i] = tree.descend(root, self.marks.look_up(key), 0, end).end
         return lengths
+
+    def forest(self, keys: Sequence[CacheKey]) -> PrefixForest:
+        lengths = np.zeros(len(keys), dtype=np.int32)
+        paths: list[list[Node]] = [[] for _ in keys]
+        for i, key in enumerate(keys):
+            root = self.tree.roots.get(key.namespace)
+            if root is not None:
+                match = self.tree.descend(root, self.marks.look_up(key), 0, self.tree.whole_pages(len(key.tokens)))
+                lengths[i] = match.end
+                paths[i] = match.whole if match.partial is None else [*match.whole, match.partial]
+        return PrefixForest.from_paths(paths, lengths)
 
     def acquire(self, key: CacheKey, limit: int) -> Lease:
         if limit < 0:

@@ -1,14 +1,10 @@
-"""The policies in a whole scheduler: who gets the place, and that nobody is starved."""
+"""fcfs and shortest-prefill-first in a whole scheduler: who gets the place, and that nobody is starved."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from jackfield.hookspecs import PolicyContext, SchedulePolicy
+from jackfield.hookspecs import SchedulePolicy
 from jackfield.testing.scheduler_harness import SchedulerHarness
 from jackfield_scheduler_policies.fcfs import FirstComeFirstServed
 from jackfield_scheduler_policies.shortest_prefill_first import ShortestPrefillFirst
@@ -65,29 +61,3 @@ def test_a_long_prompt_is_not_starved_by_short_ones() -> None:
     else:
         pytest.fail("the long prompt was never served")
     assert 4 <= i <= 8  # as soon as the bound allows, not before
-
-
-@pytest.mark.parametrize("policy", [FirstComeFirstServed, ShortestPrefillFirst])
-@settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12), places=st.integers(1, 4))
-def test_any_policy_gives_every_request_its_own_tokens(
-    policy: type[SchedulePolicy], lengths: list[int], places: int
-) -> None:
-    run = SchedulerHarness(policy=policy(), policy_needs=CACHED, max_running_requests=places, max_prefill_tokens=16)
-    for length in lengths:
-        run.submit(list(range(length)), max_new_tokens=3)
-    run.run()
-    for rid, answer in run.answers.items():
-        assert answer.ids == run.expected(rid, 3)
-    run.assert_at_rest()
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("fcfs", FirstComeFirstServed), ("shortest-prefill-first", ShortestPrefillFirst)]
-)
-def test_the_entry_points_make_them(name: str, kind: type) -> None:
-    (point,) = entry_points(group="jackfield.schedule_policy", name=name)
-    context = PolicyContext(
-        kind="schedule_policy", name=name, instance=name, max_running=4, page_size=1, total_slots=64
-    )
-    assert isinstance(point.load().jackfield_schedule_policy(context=context), kind)
