@@ -31,7 +31,7 @@ from jackfield.ipc.messages import (
 )
 from jackfield.managers.cache_salt import cache_salts
 from jackfield.managers.capacity import check_capacity
-from jackfield.managers.errors import RequestError
+from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.req_state import ReqState, finish_type
 from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.sampling_params import make_sampling_params
@@ -366,7 +366,7 @@ class TokenizerManager:
             raise RequestError("stop strings need a tokenizer, and this run has none", param="stop")
         if granted != params.max_new_tokens:
             log.info(
-                "request %s: max_new_tokens %d does not fit beside %d prompt tokens; at most %d will be generated",
+                "request %r: max_new_tokens %d does not fit beside %d prompt tokens; at most %d will be generated",
                 state.label,
                 params.max_new_tokens,
                 len(tokens),
@@ -382,7 +382,7 @@ class TokenizerManager:
         for token in ids:
             if type(token) is not int or not 0 <= token < top:
                 raise RequestError(
-                    f"input_ids holds {token!r}; ids are integers from 0 to {top - 1}", param="input_ids"
+                    f"input_ids holds {shown(token)}; ids are integers from 0 to {top - 1}", param="input_ids"
                 )
         return list(ids)
 

@@ -132,3 +132,29 @@ def test_what_cannot_be_done_is_a_400_that_names_the_field(
 )
 def test_fields_that_ask_for_nothing_pass(server: Server, neutral: dict[str, Any]) -> None:
     server.generate(text="a", sampling_params={"max_new_tokens": 1}, **neutral)
+
+
+def test_a_text_that_is_too_long_is_told_of_the_text(server: Server) -> None:
+    for name, value in (("text", "word " * 9000), ("text", ["a", "word " * 9000]), ("input_ids", [5] * 9000)):
+        refused = server.post("/generate", {name: value})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == name
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_refusal_does_not_repeat_megabytes(server: Server) -> None:
+    refused = server.post("/generate", {"input_ids": [5, "x" * 1_000_000]})
+    assert refused.status_code == 400
+    assert len(refused.content) < 1000
+
+
+def test_a_rid_writes_no_line_of_its_own_into_the_log() -> None:
+    with serving(*SIMULATED) as server:
+        answer = server.generate(
+            input_ids=[5, 6],
+            rid="mine\nCRITICAL forged",
+            sampling_params={"max_new_tokens": 2**31 - 1, "ignore_eos": True},
+        )
+        assert answer["meta_info"]["id"] == "mine\nCRITICAL forged"
+        assert "mine\\nCRITICAL forged" in server.log
+        assert "\nCRITICAL" not in server.log

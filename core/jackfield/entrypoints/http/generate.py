@@ -27,6 +27,9 @@ _NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPL
 async def generate(exchange: Exchange) -> ASGIApp:
     body: GenerateBody = exchange.body
     exchange.names.update(prompt="text")
+    if body.text is not None:
+        # What is found out about the ids of a text is told of the text.
+        exchange.names.update(input_ids="text")
     request = _request(exchange, body)
     service = exchange.service
     call = await service.submit(lambda: request)
