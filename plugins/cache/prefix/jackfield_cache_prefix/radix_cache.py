@@ -32,14 +32,15 @@ from jackfield_cache_prefix.strategies import make_strategy
 
 class RadixLease(Lease):
     """node: the last node of the leased path; splits keep it at the path's end. final: the last commit was made.
-    priority: the request's."""
+    priority: the request's. used: something was committed; an admission that was taken back is no use."""
 
-    __slots__ = ("final", "node", "priority")
+    __slots__ = ("final", "node", "priority", "used")
 
     def __init__(self, node: Node, length: int, slots: Ints, priority: int) -> None:
         super().__init__(length, slots)
         self.node = node
         self.priority = priority
+        self.used = False
         self.final = False
 
 
@@ -99,6 +100,7 @@ class RadixCache(PrefixCache):
         end = self.tree.whole_pages(len(key.tokens))
         _refuse_bad_commit(held, key, slots)
         if end == start:
+            held.used = True
             held.final = final
             return Committed(length=start, slots=held.slots, free=Freed())
 
@@ -123,6 +125,7 @@ class RadixCache(PrefixCache):
         held.node = node
         held.length = end
         held.slots = freeze(now)
+        held.used = True
         held.final = final
         return Committed(length=end, slots=held.slots, free=Freed(slots=np.array(mine, dtype=np.int32)))
 
@@ -135,8 +138,9 @@ class RadixCache(PrefixCache):
         while node is not None:
             node.refs -= 1
             node.recency = self._releases
-            node.uses += 1
-            node.priority = max(node.priority, held.priority)
+            if held.used:
+                node.uses += 1
+                node.priority = max(node.priority, held.priority)
             if node.refs == 0:
                 self._protected -= node.length
                 self._evictable += node.length

@@ -28,7 +28,7 @@ class Node:
     refs            leases whose path passes through this node
     born            number of the commit that stored it; a parent's is never above its child's
     recency         number of the last release that passed through it; a parent's is never below its child's
-    uses            releases that passed through it, which is how many requests have used it; likewise
+    uses            how many of these leases had committed something: the requests that have used it; likewise
     priority        the highest priority of those requests; likewise. LOWEST before the first release
     ticket          its newest entry in the eviction queue, or 0
     """

@@ -101,15 +101,17 @@ def test_a_prefix_has_what_was_done_through_it() -> None:
     assert {child.tokens.tolist()[-1]: child.uses for child in node.children.values()} == {1: 1, 2: 2}
 
 
-def test_aborted_and_empty_uses_store_nothing_and_break_no_order() -> None:
-    cache = make("lfu")
-    use(cache, key([1]))
-    use(cache, key([2]))
-    for _ in range(3):
-        lease = cache.acquire(key([1]), 1)
-        cache.release(lease)
-        cache.release(cache.acquire(key([2]), 0))
-    assert order_of_eviction(cache) == [2, 1]
+@pytest.mark.parametrize(
+    ("eviction", "order"), [("lfu", [1, 2]), ("slru", [1, 2]), ("priority", [1, 2]), ("lru", [2, 1])]
+)
+def test_an_admission_that_is_taken_back_is_no_use(eviction: Eviction, order: list[int]) -> None:
+    """A request at the head that does not fit is looked up in every step. That renews the recency, and nothing else."""
+    cache = make(eviction)
+    for token in (1, 2, 2):
+        use(cache, key([token], token))
+    for _ in range(9):
+        cache.release(cache.acquire(key([1, 7], 9), 1))
+    assert order_of_eviction(cache) == order
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)

@@ -57,6 +57,7 @@ class Request:
     lease: Lease
     row: list[int] = field(default_factory=list)
     priority: int = 0
+    used: bool = False
     final: bool = False
 
     def prefix(self, length: int) -> Prefix:
@@ -112,6 +113,7 @@ class Model:
         row = np.array(request.row, dtype=np.int32)
         done = self.cache.commit(request.lease, request.key(length), row, final=final)
         request.final = final
+        request.used = True
 
         whole = length // self.page_size * self.page_size
         assert done.length == whole == request.lease.length
@@ -136,7 +138,8 @@ class Model:
         for end in range(self.page_size, request.lease.length + 1, self.page_size):
             use = self.uses[request.prefix(end)]
             use.last = self.time
-            use.priorities.append(request.priority)
+            if request.used:
+                use.priorities.append(request.priority)
 
     def evict(self, pages: int) -> None:
         before = self.cache.sizes().evictable

@@ -43,6 +43,24 @@ def test_b55_b57_answers_and_sums_are_right_under_every_strategy(eviction: Evict
     assert run.scheduler._memory.evicted > 300
 
 
+def test_a_request_that_waits_for_memory_uses_its_prefix_once() -> None:
+    """It is at the head for many steps, found each time and put back."""
+    cache = RadixCache(1, "slru")
+    run = SchedulerHarness(cache=cache, total_slots=64)
+    run.submit([1, 2, 3, 4], max_new_tokens=1)
+    run.run()
+    run.submit([9] * 10, max_new_tokens=40, ignore_eos=True)
+    run.turn()
+    waiting = run.submit([1, 2, 3, 4, 5], max_new_tokens=20, ignore_eos=True)
+    for _ in range(15):
+        run.turn()
+        assert not run.answers[waiting].entries
+    run.run()
+    assert run.answers[waiting].last.cached_tokens == 4
+    uses = {tuple(cache.tree.prefix(node).tolist()): node.uses for node in cache.tree.nodes()}
+    assert uses[1, 2, 3, 4] == 2
+
+
 @pytest.mark.parametrize(("eviction", "kept"), [("priority", 11), ("lru", 0)])
 def test_the_priority_of_a_request_reaches_the_strategy(eviction: Eviction, kept: int) -> None:
     """An urgent request's prompt outlives the many that come after it, also when it has grown by outputs."""
