@@ -1,4 +1,4 @@
-"""How much batching, the prefix cache and the runtime's own time matter: ratios of one run on one machine.
+"""How much batching, the prefix cache, the event loop and the runtime's own time matter: ratios of one run on one machine.
 
     python benchmarks/serving.py [--json] [--topology inline|processes|both] [--rounds N] [--threads N]
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import re
 import statistics
@@ -20,16 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-BUSY_SHARE = 0.10
-"""A machine is quiet when others use less than this share of its cores."""
+from machine import machine_facts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Tokens and requests of the three measurements."""
+    """Tokens and requests of the measurements."""
 
     concurrent: int = 16
     prompt: int = 32
@@ -65,6 +62,7 @@ class Bench:
     topology: str
     radix: Any
     chunk: Any
+    overlap: Any
     sizes: Sizes
     rounds: int
     random: random.Random = field(default_factory=lambda: random.Random(1))
@@ -85,6 +83,15 @@ class Bench:
             "with the radix cache, over the chunk cache; both start empty"
         )
         return _result(what, ">= 3", [y / x for x, y in zip(a, b, strict=True)], "output tokens/s", a, b)
+
+    def overlapping(self) -> Result:
+        s = self.sizes
+        prompts = lambda: [self._ids(s.prompt) for _ in range(s.concurrent)]  # noqa: E731
+        a, b = self._in_turn(
+            lambda: self._speed(self.radix, prompts(), s.output), lambda: self._speed(self.overlap, prompts(), s.output)
+        )
+        what = f"output tokens/s of {s.concurrent} concurrent requests with the event loop overlap, over normal"
+        return _result(what, ">= 0.97", [y / x for x, y in zip(a, b, strict=True)], "output tokens/s", a, b)
 
     def outside_the_worker(self) -> Result:
         walls, workers = [], []
@@ -164,79 +171,35 @@ def _benches(arguments: argparse.Namespace, sizes: Sizes) -> Iterator[list[Bench
     with ExitStack() as stack:
         benches = []
         for topology in topologies:
-            radix, chunk = (
-                stack.enter_context(Engine(topology=topology, cache_policy=cache, **common))
-                for cache in ("radix", "chunk")
+            radix, chunk, overlap = (
+                stack.enter_context(Engine(topology=topology, cache_policy=cache, event_loop=loop, **common))
+                for cache, loop in (("radix", "normal"), ("chunk", "normal"), ("radix", "overlap"))
             )
-            benches.append(Bench(topology, radix, chunk, sizes, arguments.rounds))
+            benches.append(Bench(topology, radix, chunk, overlap, sizes, arguments.rounds))
         yield benches
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     sizes = QUICK if arguments.quick else Sizes()
-    told: dict[str, Any] = {"machine": _machine(arguments), "results": {}, "stacks": {}}
+    told: dict[str, Any] = {
+        "machine": machine_facts(arguments.wait, threads=arguments.threads),
+        "results": {},
+        "stacks": {},
+    }
     with _benches(arguments, sizes) as benches:
         for bench in benches:
             results = {
                 "batching": bench.batching(),
                 "sharing": bench.sharing(),
+                "overlapping": bench.overlapping(),
                 "outside_the_worker": bench.outside_the_worker(),
             }
             told["results"][bench.topology] = {name: asdict(result) for name, result in results.items()}
             told["stacks"][bench.topology] = {
                 name: engine.get_server_info()["stack"]["hash"]
-                for name, engine in (("radix", bench.radix), ("chunk", bench.chunk))
+                for name, engine in (("radix", bench.radix), ("chunk", bench.chunk), ("overlap", bench.overlap))
             }
     return told
-
-
-def _machine(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "quiet": wait_until_quiet(arguments.wait),
-        "cores": os.cpu_count(),
-        "cpu": _cpu_name(),
-        "threads": arguments.threads,
-        "python": platform.python_version(),
-    }
-
-
-def wait_until_quiet(seconds: float) -> bool:
-    """False: others were still busy after so long, and the numbers are to be taken as such."""
-    until = time.monotonic() + seconds
-    while (busy := _busy_share()) is not None and busy > BUSY_SHARE:
-        if time.monotonic() >= until:
-            print(f"the machine is not quiet: {busy:.0%} of it is in use by others", file=sys.stderr)
-            return False
-        print(f"waiting for a quiet machine: {busy:.0%} of it is in use", file=sys.stderr)
-    return True
-
-
-def _busy_share() -> float | None:
-    """Share of all cores in use during a second in which this process sleeps; None where there is no /proc."""
-    if (first := _cpu_times()) is None:
-        return None
-    time.sleep(1.0)
-    second = _cpu_times()
-    assert second is not None
-    total = sum(second) - sum(first)
-    idle = (second[3] + second[4]) - (first[3] + first[4])  # idle and waiting for a disk
-    return 1 - idle / total if total else 0.0
-
-
-def _cpu_times() -> list[int] | None:
-    try:
-        line = Path("/proc/stat").read_text().splitlines()[0]
-    except OSError:
-        return None
-    return [int(word) for word in line.split()[1:9]]
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _show(told: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def test_serving(tiny_model: Path) -> None:
     command += ["--model-path", tiny_model, "--rounds", "2", "--wait", "0", "--threads", "1"]
     told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     results = told["results"]["inline"]
-    assert set(results) == {"batching", "sharing", "outside_the_worker"}
+    assert set(results) == {"batching", "sharing", "overlapping", "outside_the_worker"}
     for result in results.values():
         assert len(result["ratios"]) == len(result["a"]) == len(result["b"]) == 2
         assert all(side > 0 for side in result["a"] + result["b"])
@@ -26,3 +26,20 @@ def test_serving(tiny_model: Path) -> None:
     assert all(0 < share < 1 for share in results["outside_the_worker"]["ratios"])
     assert {len(digest) for digest in told["stacks"]["inline"].values()} == {64}
     assert set(told["machine"]) >= {"quiet", "cores", "threads"}
+
+
+def test_scheduler() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "scheduler.py", "--quick", "--json"]
+    command += ["--rounds", "2", "--wait", "0"]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    results = told["results"]
+    decode = {f"decode_step_{running}" for running in (2, 4, 8)}
+    cached = {"match_insert_1", "match_insert_100", "intake_long", "admit_cached_long"}
+    assert set(results) == decode | cached | {"waiting_10_fcfs", "overlap_device", "overlap_thread"}
+    for name in decode | cached:
+        assert results[name]["value"] > 0
+        assert all(value > 0 for value in results[name]["values"])
+    for name in ("waiting_10_fcfs", "overlap_device", "overlap_thread"):
+        assert len(results[name]["a"]) == len(results[name]["b"]) == len(results[name]["values"]) == 2
+    assert {len(digest) for digest in told["packages"].values()} == {64}
+    assert "quiet" in told["machine"]

@@ -1,0 +1,418 @@
+"""The scheduler's own time, without a model: CPU of a decode step, waiting requests, a long cached prompt, and how much of it
+the event loop `overlap` hides behind a worker that computes elsewhere.
+
+    python benchmarks/scheduler.py [--json] [--rounds N] [--wait SECONDS]
+
+Every figure is the median over the rounds; the sides of a ratio are measured in turn (A B A B ...). CPU is that of the
+scheduler's thread, less what the worker without a model takes of it. Messages are encoded as between processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from machine import machine_facts
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import (
+    CacheKey,
+    EventLoop,
+    Launched,
+    ModelWorker,
+    ModelWorkerBatch,
+    PendingResult,
+    SchedulerPhases,
+    StepOutcome,
+    WorkerLimits,
+    WorkerResult,
+)
+from jackfield.ipc.channels import InMemoryChannel
+from jackfield.ipc.messages import SamplingParams, ToDetokenizer, TokenizedGenerateRequest, ToMain, ToScheduler
+from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.scheduler import Scheduler
+from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
+from jackfield.observability.clock import MonotonicClock
+from jackfield.stack.digest import package_digest
+from jackfield_cache_prefix.radix_cache import RadixCache
+from jackfield_scheduler_loops.normal import NormalLoop
+from jackfield_scheduler_loops.overlap import OverlapLoop
+from jackfield_scheduler_policies.fcfs import FirstComeFirstServed
+
+PACKAGES = ("jackfield", "jackfield_cache_prefix", "jackfield_scheduler_loops", "jackfield_scheduler_policies")
+VOCAB = 50_000
+PROMPT = 64
+PAGE = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """running: of the decode steps; steps: of a round; waiting: requests; long, tail: tokens of the cached prompt, and how
+    many of them are not cached; device: seconds of the device-like worker's step."""
+
+    running: tuple[int, ...] = (64, 256, 1024)
+    steps: int = 80
+    waiting: int = 2000
+    long: int = 100_000
+    tail: int = 96
+    device: float = 0.005
+
+    @property
+    def middle(self) -> int:
+        return self.running[len(self.running) // 2]
+
+
+QUICK = Sizes(running=(2, 4, 8), steps=4, waiting=10, long=1600, tail=16, device=0.001)
+
+
+@dataclass(kw_only=True)
+class Figure:
+    """value: the median of `values`, one a round; met: whether the target is, None without one; a, b: a ratio's sides."""
+
+    what: str
+    value: float
+    unit: str
+    values: list[float]
+    target: str = ""
+    met: bool | None = None
+    a: list[float] = field(default_factory=list)
+    b: list[float] = field(default_factory=list)
+
+
+# workers without a model
+
+
+class NullLaunch(Launched):
+    __slots__ = ("end", "sample")
+
+    def __init__(self, sample: NDArray[np.bool_], end: float) -> None:
+        self.sample = sample
+        self.end = end
+
+
+class NullResult:
+    def __init__(self, result: WorkerResult, end: float) -> None:
+        self._result = result
+        self._end = end
+
+    def ready(self) -> bool:
+        return time.perf_counter() >= self._end
+
+    def result(self, timeout: float | None = None) -> WorkerResult:
+        left = self._end - time.perf_counter()
+        if timeout is not None and left > timeout:
+            raise TimeoutError(f"{left} s are left")
+        if left > 0:
+            time.sleep(left)
+        return self._result
+
+
+class NullWorker(ModelWorker):
+    """Samples the same token for everybody. `device` seconds pass a step, without any CPU: elsewhere, as on a device, and
+    steps run one behind the other; or in `launch`, as where the host computes. spent: CPU seconds that it took itself."""
+
+    def __init__(self, limits: WorkerLimits, device: float = 0.0, *, blocking: bool = False) -> None:
+        self.limits = limits
+        self.spent = 0.0
+        self._device = device
+        self._blocking = blocking
+        self._busy_until = 0.0
+
+    def launch(self, batch: ModelWorkerBatch) -> Launched:
+        if self._blocking:
+            time.sleep(self._device)
+            return NullLaunch(batch.sample, 0.0)
+        began = time.thread_time()
+        self._busy_until = max(self._busy_until, time.perf_counter()) + self._device
+        launched = NullLaunch(batch.sample, self._busy_until)
+        self.spent += time.thread_time() - began
+        return launched
+
+    def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
+        assert isinstance(launched, NullLaunch)
+        began = time.thread_time()
+        starts = np.zeros(len(launched.sample) + 1, dtype=np.int32)
+        np.cumsum(launched.sample, out=starts[1:])
+        result = NullResult(WorkerResult(tokens=np.full(starts[-1], 7, dtype=np.int32), starts=starts), launched.end)
+        self.spent += time.thread_time() - began
+        return result
+
+    def close(self) -> None:
+        return None
+
+
+# a scheduler to measure
+
+
+class Rig:
+    """A scheduler with everything that it has in a server but processes: radix cache, fcfs, no observer."""
+
+    def __init__(
+        self,
+        *,
+        running: int,
+        context: int,
+        make_loop: Callable[[SchedulerPhases], EventLoop] = NormalLoop,
+        make_worker: Callable[[WorkerLimits], ModelWorker] = NullWorker,
+    ) -> None:
+        limits = WorkerLimits(
+            max_rows=running + 1,
+            max_context=context,
+            total_slots=2 * running * -(-context // PAGE) * PAGE,
+            page_size=PAGE,
+            vocab_size=VOCAB,
+            max_tokens=max(running * PROMPT, context),
+        )
+        self.worker = make_worker(limits)
+        self.inbox = InMemoryChannel(ToScheduler)
+        self.outputs = InMemoryChannel(ToDetokenizer)
+        self.scheduler = Scheduler(
+            SchedulerConfig(
+                context_length=context,
+                vocab_size=VOCAB,
+                max_running_requests=running,
+                max_prefill_tokens=limits.max_tokens,
+                check_invariants="off",
+            ),
+            worker=self.worker,
+            cache=RadixCache(PAGE),
+            policy=FirstComeFirstServed(),
+            clock=MonotonicClock(),
+            inbox=self.inbox,
+            to_detokenizer=self.outputs,
+            to_main=InMemoryChannel(ToMain),
+        )
+        self.loop = make_loop(self.scheduler)
+        self._random = np.random.default_rng(1)
+        self._rids = itertools.count()
+
+    def ids(self, count: int) -> list[int]:
+        found: list[int] = self._random.integers(8, VOCAB, count).tolist()
+        return found
+
+    def submit(self, prompt: list[int], new: int) -> None:
+        sampling = SamplingParams(temperature=0.0, max_new_tokens=new, ignore_eos=True)
+        self.inbox.send(TokenizedGenerateRequest(rid=str(next(self._rids)), input_ids=prompt, sampling=sampling))
+
+    def fill(self, running: int, waiting: int, new: int) -> Rig:
+        """Until so many requests decode, and so many wait for their places."""
+        for _ in range(running + waiting):
+            self.submit(self.ids(PROMPT), new)
+        state = self.scheduler.state()
+        while (state.running, state.waiting) != (running, waiting) or state.steps < 4:
+            self.step()
+            state = self.scheduler.state()
+        return self
+
+    def step(self) -> None:
+        if self.loop.step() is not StepOutcome.RAN:
+            raise SystemExit("nothing runs in the scheduler that is to be measured")
+        self.drain()
+
+    def drain(self) -> None:
+        while self.outputs.receive() is not None:
+            pass
+
+    def cpu(self, work: Callable[[], Any]) -> float:
+        """Milliseconds of this thread's CPU, less the worker's."""
+        assert isinstance(self.worker, NullWorker)
+        worker, began = self.worker.spent, time.thread_time()
+        work()
+        spent = time.thread_time() - began
+        return (spent - (self.worker.spent - worker)) * 1e3
+
+    def step_cpu(self, steps: int) -> float:
+        times = []
+        for _ in range(steps):
+            times.append(self.cpu(self.loop.step))
+            self.drain()
+        return statistics.median(times)
+
+    def step_wall(self, steps: int) -> float:
+        """Seconds a step, with as many in flight before as after."""
+        for _ in range(3):
+            self.step()
+        began = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        return (time.perf_counter() - began) / steps
+
+
+class Bench:
+    def __init__(self, sizes: Sizes, rounds: int) -> None:
+        self.sizes = sizes
+        self.rounds = rounds
+        self._new = (rounds + 2) * (sizes.steps + 3) + 16
+
+    def _decoding(self, running: int, waiting: int = 0, **parts: Any) -> Rig:
+        return Rig(running=running, context=PROMPT + self._new, **parts).fill(running, waiting, self._new)
+
+    def figures(self) -> Iterator[tuple[str, Figure]]:
+        targets = dict(zip(self.sizes.running, ("<= 0.3", "<= 0.8", "<= 2.5"), strict=True))
+        for running in self.sizes.running:
+            rig = self._decoding(running)
+            values = [rig.step_cpu(self.sizes.steps) for _ in range(self.rounds)]
+            what = f"scheduler CPU of a decode step with {running} running"
+            yield f"decode_step_{running}", _figure(what, "ms", values, targets[running])
+        yield f"waiting_{self.sizes.waiting}_fcfs", self._waiting()
+        yield from self._cached()
+        yield from self._overlap()
+
+    def _waiting(self) -> Figure:
+        s = self.sizes
+        without, beside = self._decoding(s.middle), self._decoding(s.middle, s.waiting)
+        a, b = [], []
+        for _ in range(self.rounds):
+            a.append(without.step_cpu(s.steps))
+            b.append(beside.step_cpu(s.steps))
+        what = f"scheduler CPU of a decode step with {s.middle} running and {s.waiting} waiting under fcfs, over none waiting"
+        return _ratio(what, a, b, lambda none, some: some / none, "<= 1.05", "ms")
+
+    def _cached(self) -> Iterator[tuple[str, Figure]]:
+        s = self.sizes
+        for nodes, target in ((1, "<= 0.4"), (100, "<= 1")):
+            times = [self._match_and_insert(nodes) for _ in range(self.rounds)]
+            what = (
+                f"match + insert of {s.long} tokens in the radix cache, all but {s.tail} of them there in {nodes} nodes"
+            )
+            yield f"match_insert_{nodes}", _figure(what, "ms", times, target)
+        rig = Rig(running=1, context=s.long + 64)
+        prefix = rig.ids(s.long - s.tail)
+        taken, admitted = [], []
+        for turn in range(10 * self.rounds + 2):
+            rig.submit(prefix + rig.ids(s.tail), 1)
+            intake = rig.cpu(rig.scheduler.ingest)
+            batch = None
+
+            def admit() -> None:
+                nonlocal batch
+                batch = rig.scheduler.next_batch()
+                rig.scheduler.sample(rig.scheduler.launch(batch))  # type: ignore[arg-type]
+
+            admission = rig.cpu(admit)
+            rig.scheduler.commit(rig.scheduler._in_flight[0])
+            rig.drain()
+            if turn > 1:  # the first computes the prefix, the second splits its node
+                taken.append(intake)
+                admitted.append(admission)
+        what = f"taking in a request of {s.long} tokens: decode the message, check it, queue it"
+        yield "intake_long", _figure(what, "ms", taken)
+        what = f"admitting a prompt of {s.long} tokens of which {s.tail} are not cached: decide and launch"
+        yield "admit_cached_long", _figure(what, "ms", admitted)
+
+    def _match_and_insert(self, nodes: int) -> float:
+        s, cache = self.sizes, RadixCache(PAGE)
+        random = np.random.default_rng(nodes)
+        prefix = random.integers(8, VOCAB, s.long - s.tail, dtype=np.int32)
+        slots = np.arange(PAGE, PAGE + s.long, dtype=np.int32)
+        ends = np.linspace(0, len(prefix), nodes + 1).astype(int)[1:] // PAGE * PAGE
+        for end in ends.tolist():
+            key = CacheKey(namespace=b"", tokens=prefix[:end])
+            lease = cache.acquire(key, end)
+            cache.commit(lease, key, np.concatenate([lease.slots, slots[lease.length : end]]), final=True)
+            cache.release(lease)
+        times = []
+        for turn in range(12):
+            tail = random.integers(8, VOCAB, s.tail, dtype=np.int32)
+            key = CacheKey(namespace=b"", tokens=np.concatenate([prefix, tail]))
+            began = time.perf_counter()
+            lease = cache.acquire(key, s.long - 1)
+            middle = time.perf_counter()
+            row = np.concatenate([lease.slots, slots[: s.long - lease.length] + 10 * s.long + turn * s.long])
+            again = time.perf_counter()
+            cache.commit(lease, key, row, final=True)
+            times.append((time.perf_counter() - again + middle - began) * 1e3)
+            cache.release(lease)
+        return statistics.median(times)
+
+    def _overlap(self) -> Iterator[tuple[str, Figure]]:
+        """The time a step takes beyond the device's own: with `overlap`, what is left of it of that with `normal`."""
+        for name, blocking, where in (
+            ("overlap_device", False, "a worker that computes elsewhere"),
+            ("overlap_thread", True, "a worker that computes in `launch`, put on its own thread"),
+        ):
+            with self._side_by_side(blocking) as (normal, overlap):
+                a, b = [], []
+                for _ in range(self.rounds):
+                    a.append((normal.step_wall(self.sizes.steps) - self.sizes.device) * 1e3)
+                    b.append((overlap.step_wall(self.sizes.steps) - self.sizes.device) * 1e3)
+            what = (
+                f"share of the time beyond the device's {self.sizes.device * 1e3:g} ms a step that `overlap` hides, "
+                f"{self.sizes.middle} running, {where}"
+            )
+            yield name, _ratio(what, a, b, lambda x, y: 1 - y / x, ">= 0.5", "ms a step beyond the device's")
+
+    @contextmanager
+    def _side_by_side(self, blocking: bool) -> Iterator[tuple[Rig, Rig]]:
+        def plain(limits: WorkerLimits) -> ModelWorker:
+            return NullWorker(limits, self.sizes.device, blocking=blocking)
+
+        def threaded(limits: WorkerLimits) -> ModelWorker:
+            return ThreadedWorker(plain(limits)) if blocking else plain(limits)
+
+        running = self.sizes.middle
+        rigs = (
+            self._decoding(running, make_worker=plain),
+            self._decoding(running, make_worker=threaded, make_loop=OverlapLoop),
+        )
+        try:
+            yield rigs
+        finally:
+            for rig in rigs:
+                rig.loop.settle()
+                rig.worker.close()
+
+
+def _figure(what: str, unit: str, values: list[float], target: str = "") -> Figure:
+    value = statistics.median(values)
+    return Figure(what=what, value=value, unit=unit, values=values, target=target, met=_met(value, target))
+
+
+def _ratio(
+    what: str, a: list[float], b: list[float], of: Callable[[float, float], float], target: str, unit: str
+) -> Figure:
+    figure = _figure(what, f"ratio (sides: {unit})", [of(x, y) for x, y in zip(a, b, strict=True)], target)
+    figure.a, figure.b = a, b
+    return figure
+
+
+def _met(value: float, target: str) -> bool | None:
+    if not target:
+        return None
+    sign, bound = target.split()
+    return value >= float(bound) if sign == ">=" else value <= float(bound)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is measured (default 5)")
+    parser.add_argument("--wait", type=float, default=120.0, help="seconds to wait for a quiet machine (default 120)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
+    arguments = parser.parse_args(argv)
+    machine = machine_facts(arguments.wait)
+    figures = dict(Bench(QUICK if arguments.quick else Sizes(), arguments.rounds).figures())
+    if arguments.json:
+        packages = {package: package_digest(package) for package in PACKAGES}
+        results = {name: asdict(figure) for name, figure in figures.items()}
+        json.dump({"machine": machine, "packages": packages, "results": results}, sys.stdout, indent=2)
+        print()
+        return 0
+    for name, figure in figures.items():
+        verdict = "" if figure.met is None else f"  ({figure.target}: {'met' if figure.met else 'MISSED'})"
+        spread = ", ".join(f"{value:.3g}" for value in sorted(figure.values)[:: max(1, len(figure.values) // 5)])
+        print(f"{name:20} {figure.value:8.3f} {figure.unit.partition(' ')[0]:5}{verdict}  {figure.what}  [{spread}]")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
