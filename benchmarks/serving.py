@@ -86,10 +86,11 @@ class Bench:
 
     def overlapping(self) -> Result:
         s = self.sizes
-        prompts = lambda: [self._ids(s.prompt) for _ in range(s.concurrent)]  # noqa: E731
-        a, b = self._in_turn(
-            lambda: self._speed(self.radix, prompts(), s.output), lambda: self._speed(self.overlap, prompts(), s.output)
-        )
+
+        def speed(engine: Any) -> float:
+            return self._speed(engine, [self._ids(s.prompt) for _ in range(s.concurrent)], s.output)
+
+        a, b = self._in_turn(lambda: speed(self.radix), lambda: speed(self.overlap))
         what = f"output tokens/s of {s.concurrent} concurrent requests with the event loop overlap, over normal"
         return _result(what, ">= 0.97", [y / x for x, y in zip(a, b, strict=True)], "output tokens/s", a, b)
 

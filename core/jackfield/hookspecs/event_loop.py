@@ -87,7 +87,11 @@ class SchedulerPhases(Protocol):
 
 
 class EventLoop(ABC):
-    """Owned by one thread. `step` is called again and again until the process ends."""
+    """Owned by one thread. `step` is called again and again until the process ends.
+
+    A loop that launches a step before the one before it is committed declares the feature `overlap`: a worker that computes
+    in `launch` is put on a thread of its own then, and everything else is the same.
+    """
 
     @abstractmethod
     def step(self) -> StepOutcome:
