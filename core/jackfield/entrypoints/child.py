@@ -21,6 +21,8 @@ def main(argv: list[str]) -> int:
     role, parent, descriptor = argv[0], int(argv[1]), int(argv[2])
     # The terminal sends Ctrl-C to everybody; it is the parent's to decide what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Kept until somebody is there who knows the run's directory; `child_life` lets it through.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {ORPHANED})
     _die_with(parent, role)
     if faulthandler is not None and sys.stderr is not None:
         faulthandler.enable()
@@ -44,7 +46,8 @@ def _die_with(parent: int, role: str) -> None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_NAME, f"jf-{role}"[:15].encode(), 0, 0, 0)
     prctl(_PR_SET_PDEATHSIG, int(ORPHANED if role == "detokenizer" else signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
+    # If the parent died before the line above, the end of the descriptor tells the detokenizer, once it has read its orders.
+    if os.getppid() != parent and role != "detokenizer":
         os._exit(1)
 
 

@@ -77,6 +77,7 @@ def live(role: str, descriptor: int) -> int:
     life = Life(link, Path(orders.run_directory))
     signal.signal(signal.SIGTERM, life.stop)
     signal.signal(ORPHANED, life.orphaned)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {ORPHANED})
     threading.Thread(target=life.watch, name="jackfield-parent", daemon=True).start()
     try:
         _work(orders, life)

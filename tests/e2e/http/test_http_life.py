@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -106,6 +106,31 @@ def test_b78_a_second_signal_forces(topology: str) -> None:
                 continue
             assert '"error"' in text or '"abort"' in text
         assert run_directories(server.process.pid) == []
+
+
+def test_b78_main_killed_as_soon_as_there_are_children() -> None:
+    """They have hardly begun, and still remove what is shared."""
+    server = Server(*SIMULATED)
+    try:
+        main = psutil.Process(server.process.pid)
+        until(lambda: "jf-detokenizer" in names(main.children()))
+        children = main.children()
+        server.signal(signal.SIGKILL)
+        server.process.wait(DEADLINE)
+        until(lambda: names(children) == [])
+        assert run_directories(server.process.pid) == []
+    finally:
+        server.close()
+
+
+def names(processes: list[psutil.Process]) -> list[str]:
+    """Of those that live."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.name())
+    return found
 
 
 @pytest.mark.parametrize("role", ["scheduler", "detokenizer"])
