@@ -140,8 +140,8 @@ class Moves(RuleBasedStateMachine):
 class PhaseMachine(Moves):
     """Phases in any order that is allowed, up to three steps in flight."""
 
-    @initialize()
-    def nothing_in_flight(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.in_flight: list[InFlight] = []
         self.unsampled: list[InFlight] = []
 
@@ -181,11 +181,15 @@ class PhaseMachine(Moves):
 class LoopMachine(Moves):
     """Turns of an event loop: `normal`, or `overlap` at two depths."""
 
-    @initialize(depth=st.integers(1, 3), threaded=st.booleans())
-    def make_loop(self, depth: int, threaded: bool) -> None:
-        self.depth, self.threaded = depth, threaded
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth, self.threaded = 1, False
         self.loop: EventLoop | None = None
         self.worker: ThreadedWorker | None = None
+
+    @initialize(depth=st.integers(1, 3), threaded=st.booleans())
+    def choose_loop(self, depth: int, threaded: bool) -> None:
+        self.depth, self.threaded = depth, threaded
 
     @rule(turns=st.integers(1, 4))
     def turn(self, turns: int) -> None:
@@ -200,7 +204,7 @@ class LoopMachine(Moves):
             assert scheduler.state().in_flight < self.depth
             self.everything_holds()
 
-    @precondition(lambda self: getattr(self, "loop", None) is not None)
+    @precondition(lambda self: self.loop is not None)
     @rule()
     def settle(self) -> None:
         assert self.loop is not None
