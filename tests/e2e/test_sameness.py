@@ -21,9 +21,26 @@ PROMPTS = [
 ]
 GREEDY = {"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True}
 
+POLICIES = (
+    "fcfs",
+    "shortest-prefill-first",
+    "lpm",
+    "dfs-weight",
+    "token-budget",
+    "lof",
+    "hrrn",
+    "random",
+    "priority",
+    "fair-share",
+    "edf",
+)
+
+POLICY_OPTIONS = {"token-budget": {"step_tokens": 8, "min_prefill": 2, "partial_prefills": 2}}
+FIELDS: dict[str, Any] = {"priority": [0, 2, -1, 5], "tenant": ["a", "b", "a", None], "deadline_s": [4, 3, None, 1]}
+
 FACTORS: dict[str, list[Any]] = {
-    # shortest-prefill-first needs a cache that can say what it holds, so it is refused beside chunk.
-    "stack": [("radix", "fcfs"), ("radix", "shortest-prefill-first"), ("chunk", "fcfs")],
+    # Those that need to know what the cache holds are refused beside chunk.
+    "stack": [*(("radix", policy) for policy in POLICIES), ("chunk", "fcfs"), ("chunk", "token-budget")],
     "page_size": [1, 4, 16],
     "composition": ["alone", "together", "staggered", "warm", "aborted neighbours"],
     "max_prefill_tokens": [16384, 16],
@@ -71,14 +88,16 @@ def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], 
     cache, policy = row["stack"]
     args = {name: row[name] for name in ("page_size", "max_prefill_tokens", "max_running_requests", "event_loop")}
     args |= {"cache_policy": cache, "schedule_policy": policy}
+    if policy in POLICY_OPTIONS:
+        args["options"] = {f"schedule_policy.{policy}": POLICY_OPTIONS[policy]}
     with tiny(tiny_model, **args) as engine:
         if composition == "alone":
             answers = [engine.generate(input_ids=prompt, sampling_params=GREEDY) for prompt in PROMPTS]
         elif composition == "together":
-            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY)
+            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY, **FIELDS)
         elif composition == "warm":
             engine.generate(input_ids=PROMPTS, sampling_params={**GREEDY, "max_new_tokens": 3})
-            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY)
+            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY, **FIELDS)
         else:
             answers = staggered(engine, abort_neighbours=composition == "aborted neighbours")
         assert [answer["output_ids"] for answer in answers] == expected

@@ -80,6 +80,9 @@ class Engine:
         stream: Literal[False] = ...,
         rid: str | Sequence[str] | None = ...,
         cache_salt: str | Sequence[str | None] | None = ...,
+        priority: int | Sequence[int | None] | None = ...,
+        tenant: str | Sequence[str | None] | None = ...,
+        deadline_s: float | Sequence[float | None] | None = ...,
     ) -> Any: ...
 
     @overload
@@ -92,6 +95,9 @@ class Engine:
         stream: Literal[True],
         rid: str | Sequence[str] | None = ...,
         cache_salt: str | Sequence[str | None] | None = ...,
+        priority: int | Sequence[int | None] | None = ...,
+        tenant: str | Sequence[str | None] | None = ...,
+        deadline_s: float | Sequence[float | None] | None = ...,
     ) -> AnswerStream: ...
 
     def generate(
@@ -103,6 +109,9 @@ class Engine:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         cache_salt: str | Sequence[str | None] | None = None,
+        priority: int | Sequence[int | None] | None = None,
+        tenant: str | Sequence[str | None] | None = None,
+        deadline_s: float | Sequence[float | None] | None = None,
     ) -> Any:
         """Complete one prompt, or a batch of them.
 
@@ -111,6 +120,8 @@ class Engine:
         sampling_params   a mapping, or one a prompt; the fields are SGLang's
         stream            yield answers as they grow; text and ids are cumulative, and with a batch each has "index"
         cache_salt        a secret text, or one a prompt: cached prefixes are shared only with requests of the same salt
+        priority, tenant, deadline_s   what schedule policies may look at, or one a prompt: an int32, higher is more
+                          urgent; on whose account, a text; seconds from arrival, which order and end nothing
 
         Returns one answer {text, output_ids, meta_info} or, for a list, the answers in its order. Raises RequestError
         naming the field for what cannot be done, and for a request that the scheduler refused or that failed.
@@ -122,6 +133,9 @@ class Engine:
             stream=stream,
             rid=rid,
             cache_salt=cache_salt,
+            priority=priority,
+            tenant=tenant,
+            deadline_s=deadline_s,
         )
         call = self._mover.submit(request)
         if stream:
@@ -144,6 +158,9 @@ class Engine:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         cache_salt: str | Sequence[str | None] | None = None,
+        priority: int | Sequence[int | None] | None = None,
+        tenant: str | Sequence[str | None] | None = None,
+        deadline_s: float | Sequence[float | None] | None = None,
     ) -> Any:
         """As `generate`, for a running event loop, which is never blocked: `await` gives the answer, or with `stream` an
         async iterator of growing answers."""
@@ -154,6 +171,9 @@ class Engine:
             stream=stream,
             rid=rid,
             cache_salt=cache_salt,
+            priority=priority,
+            tenant=tenant,
+            deadline_s=deadline_s,
         )
         call = await submit_async(self._mover, request)
         if stream:

@@ -60,7 +60,10 @@ class FinishReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
-    """rid is the runtime's own id, unique among live requests."""
+    """rid is the runtime's own id, unique among live requests.
+
+    priority, tenant, deadline   see `managers.scheduling_fields`
+    """
 
     rid: str
     input_ids: list[int]

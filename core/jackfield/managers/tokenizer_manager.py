@@ -35,6 +35,7 @@ from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.req_state import ReqState, finish_type
 from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.sampling_params import make_sampling_params
+from jackfield.managers.scheduling_fields import SchedulingFields, scheduling_fields
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
 from jackfield.observability.stages import RequestStage
@@ -52,6 +53,7 @@ class GenerateRequest:
     sampling_params    a mapping, or one a prompt
     rid                the client's own id, or one a prompt
     cache_salt         see `cache_salt`, or one a prompt
+    priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
     """
 
     prompt: str | Sequence[str] | None = None
@@ -60,6 +62,9 @@ class GenerateRequest:
     stream: bool = False
     rid: str | Sequence[str] | None = None
     cache_salt: str | Sequence[str | None] | None = field(default=None, repr=False)
+    priority: int | Sequence[int | None] | None = None
+    tenant: str | Sequence[str | None] | None = None
+    deadline_s: float | Sequence[float | None] | None = None
 
     @property
     def is_batch(self) -> bool:
@@ -154,6 +159,7 @@ class TokenizerManager:
         sampling = _spread(request.sampling_params, count, "sampling_params", Mapping) or [{}] * count
         labels = _spread(request.rid, count, "rid", str)
         salts = cache_salts(request.cache_salt, count)
+        scheduling = scheduling_fields(request.priority, request.tenant, request.deadline_s, count)
         return [
             self._check(
                 index=i,
@@ -162,6 +168,7 @@ class TokenizerManager:
                 sampling=sampling[i],
                 label=labels[i] if labels is not None else None,
                 cache_salt=salts[i],
+                scheduling=scheduling[i],
                 stream=request.stream,
             )
             for i in range(count)
@@ -331,6 +338,7 @@ class TokenizerManager:
         sampling: Mapping[str, Any],
         label: str | None,
         cache_salt: str | None,
+        scheduling: SchedulingFields,
         stream: bool,
     ) -> CheckedRequest:
         began = self._clock.now()
@@ -373,7 +381,14 @@ class TokenizerManager:
                 granted,
             )
         message = TokenizedGenerateRequest(
-            rid=rid, input_ids=tokens, sampling=params, stream=stream, cache_salt=cache_salt
+            rid=rid,
+            input_ids=tokens,
+            sampling=params,
+            stream=stream,
+            priority=scheduling.priority,
+            tenant=scheduling.tenant,
+            deadline=scheduling.deadline,
+            cache_salt=cache_salt,
         )
         return CheckedRequest(request=message, state=state)
 

@@ -99,7 +99,14 @@ def _request(exchange: Exchange, body: ChatBody, head: Head) -> GenerateRequest:
         )
     sampling["max_new_tokens"] = limit
     return GenerateRequest(
-        input_ids=ids, sampling_params=sampling, stream=bool(body.stream), rid=head.id, cache_salt=body.cache_salt
+        input_ids=ids,
+        sampling_params=sampling,
+        stream=bool(body.stream),
+        rid=head.id,
+        cache_salt=body.cache_salt,
+        priority=body.priority,
+        tenant=body.tenant,
+        deadline_s=body.deadline_s,
     )
 
 

@@ -74,6 +74,9 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
         stream=bool(body.stream),
         rid=labels if several else labels[0],
         cache_salt=body.cache_salt,
+        priority=body.priority,
+        tenant=body.tenant,
+        deadline_s=body.deadline_s,
     )
 
 

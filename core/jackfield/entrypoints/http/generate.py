@@ -20,7 +20,18 @@ from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
 from jackfield.managers.req_state import ReqState
 from jackfield.managers.tokenizer_manager import GenerateRequest
 
-_IMPLEMENTED = ("text", "input_ids", "sampling_params", "rid", "stream", "cache_salt", "log_metrics")
+_IMPLEMENTED = (
+    "text",
+    "input_ids",
+    "sampling_params",
+    "rid",
+    "stream",
+    "cache_salt",
+    "priority",
+    "tenant",
+    "deadline_s",
+    "log_metrics",
+)
 _NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
 
 
@@ -62,6 +73,9 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
         stream=bool(body.stream),
         rid=body.rid,
         cache_salt=body.cache_salt,
+        priority=body.priority,
+        tenant=body.tenant,
+        deadline_s=body.deadline_s,
     )
 
 

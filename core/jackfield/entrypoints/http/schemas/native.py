@@ -24,6 +24,17 @@ class GenerateBody(Native):
         description="A secret text: cached prefixes are shared only with requests of the same salt. One for all prompts, or a "
         "list with one for each.",
     )
+    priority: Any = Field(
+        None,
+        description="For policies that look at it: higher is more urgent, 0 if not given. Or a list, one a prompt.",
+    )
+    tenant: Any = Field(
+        None, description="For policies that look at it: on whose account this runs, a text. Or a list, one a prompt."
+    )
+    deadline_s: Any = Field(
+        None,
+        description="For policies that look at it: seconds from arrival. It orders, and ends nothing. Or a list, one a prompt.",
+    )
     log_metrics: Flag | None = Field(None, description="Accepted and without effect.")
     input_embeds: NotYet = None
     image_data: NotYet = None
@@ -43,7 +54,6 @@ class GenerateBody(Native):
     session_params: NotYet = None
     lora_path: NotYet = None
     custom_logit_processor: NotYet = None
-    priority: NotYet = None
     extra_key: NotYet = None
     bootstrap_host: NotYet = None
     bootstrap_port: NotYet = None

@@ -32,6 +32,15 @@ class Sampling(OpenAI):
     cache_salt: Any = Field(
         None, description="Extension: a secret text; cached prefixes are shared only with requests of the same salt."
     )
+    priority: Any = Field(
+        None, description="Extension, for policies that look at it: higher is more urgent, 0 if not given."
+    )
+    tenant: Any = Field(
+        None, description="Extension, for policies that look at it: on whose account this runs, a text."
+    )
+    deadline_s: Any = Field(
+        None, description="Extension, for policies that look at it: seconds from arrival. It orders, and ends nothing."
+    )
     n: NotYet = None
     best_of: NotYet = None
     frequency_penalty: NotYet = None
@@ -47,9 +56,9 @@ class Sampling(OpenAI):
     custom_logit_processor: NotYet = None
 
 
-SAMPLING_FIELDS = tuple(
-    name for name in Sampling.model_fields if name not in ("model", "stream", "stream_options", "cache_salt")
-)
+_NOT_SAMPLING = ("model", "stream", "stream_options", "cache_salt", "priority", "tenant", "deadline_s")
+
+SAMPLING_FIELDS = tuple(name for name in Sampling.model_fields if name not in _NOT_SAMPLING)
 """Fields that go on to `managers.sampling_params` under the same name."""
 
 
