@@ -34,7 +34,7 @@ class FairShare(SchedulePolicy):
         self.options = options
         self._tenants = np.empty(0, dtype=np.int32)  # ascending
         self._served = np.empty(0, dtype=np.float64)  # the counter of each
-        self._floor = 0.0  # lowest counter of those who were there; never falls
+        self._floor = 0.0  # lowest counter of those who were there; none that is remembered is below it
 
     def order(self, waiting: RequestTable, view: SchedulerView) -> NDArray[np.intp]:
         tenants, which = np.unique(waiting.tenant, return_inverse=True)
@@ -54,7 +54,7 @@ class FairShare(SchedulePolicy):
         np.add.at(served, np.searchsorted(tenants, record.tenants), weights * record.tokens)
         present = np.isin(tenants, record.open_tenants)
         if present.any():
-            self._floor = max(self._floor, float(served[present].min()))
+            self._floor = float(served[present].min())
         # The others would start at the floor anyway.
         absent = np.flatnonzero(~present & (served > self._floor))
         if len(absent) > MAX_ABSENT:
@@ -63,11 +63,10 @@ class FairShare(SchedulePolicy):
         self._tenants, self._served = tenants[keep], served[keep]
 
     def _counters(self, tenants: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The counters of these tenants; the floor for those who are new or below it."""
+        """The counters of these tenants; the floor for those who are not remembered."""
         counters = np.full(len(tenants), self._floor)
-        at = np.searchsorted(self._tenants, tenants)
         known = np.isin(tenants, self._tenants)
-        counters[known] = np.maximum(self._served[at[known]], self._floor)
+        counters[known] = self._served[np.searchsorted(self._tenants, tenants[known])]
         return counters
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jackfield.hookspecs import DecodeTurn, PrefixForest, SchedulePolicy, SchedulerView, StepRecord
 from jackfield.testing.scheduler_harness import SchedulerHarness
@@ -404,6 +406,18 @@ def test_fair_share_remembers_who_left_ahead_of_the_others() -> None:
     assert ordered(policy, both) == [1, 0]
     policy.observe(served(8, prefills=1, tokens=300, present=(8,)))  # now 8 is ahead, and so is the floor
     assert ordered(policy, both) == [0, 1]
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=4), st.sets(st.integers(0, 5))), max_size=20))
+def test_fair_share_never_lowers_a_counter_nor_the_floor(steps: list[tuple[list[int], set[int]]]) -> None:
+    """So nobody gains by going away and coming back."""
+    policy, everybody = FairShare(FairShareOptions()), np.arange(6, dtype=np.int32)
+    for tenants, present in steps:
+        before, floor = policy._counters(everybody), policy._floor
+        policy.observe(served(*tenants, tokens=3, present=tuple(present)))
+        assert (policy._counters(everybody) >= before).all()
+        assert policy._floor >= floor
+        assert (policy._served >= policy._floor).all()
 
 
 def test_fair_share_does_not_remember_everybody() -> None:
