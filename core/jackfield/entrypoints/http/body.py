@@ -15,7 +15,8 @@ import msgspec
 from jackfield.entrypoints.http.errors import ApiError
 
 BODY_SECONDS = 60.0
-"""A client that takes longer to send its body holds a connection and nothing else; then it is told 408."""
+"""A client that takes longer to send its body is told 408. Until then it holds one of --max-concurrent-requests, which so
+bounds the memory of bodies, too."""
 
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 

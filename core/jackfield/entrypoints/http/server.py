@@ -17,17 +17,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-import h11
-import msgspec
 import psutil
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.http.app import App
 from jackfield.entrypoints.http.auth import LOOPBACK
-from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.protocol import HttpProtocol
 from jackfield.entrypoints.http.service import ServedReplica, Service, Serving
 from jackfield.entrypoints.http.status import Phase
 from jackfield.entrypoints.server_info import error_text
@@ -258,7 +255,7 @@ def _uvicorn_config(app: App, args: ServerArgs) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     return uvicorn.Config(
         app,
-        http=_Http,
+        http=HttpProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -277,27 +274,3 @@ class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Http(H11Protocol):
-    """What is no HTTP at all is answered in the shape of all other errors."""
-
-    def send_400_response(self, msg: str) -> None:
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            # An answer is under way already: nothing can be put between.
-            self.transport.close()
-            return
-        error = ApiError(400, "the request is not valid HTTP, or its head is too long", code="invalid_http")
-        body = msgspec.json.encode(error.body)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode("ascii")),
-            (b"connection", b"close"),
-        ]
-        for event in (
-            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()

@@ -1,0 +1,73 @@
+"""Uvicorn's HTTP/1.1 protocol, with what it leaves out: a limit on how long a head may take, and errors in the shape of all
+others. One instance a connection; knows no routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from jackfield.entrypoints.http.errors import ApiError
+
+HEAD_SECONDS = 60.0
+"""A connection that has not sent the whole head of its next request by then is closed: each holds a descriptor."""
+
+
+class HttpProtocol(H11Protocol):
+    """Between two requests, as long as nothing was sent, uvicorn's own and shorter limit holds."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        """The time runs from the first byte that is missed, not from the last that came."""
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._stop_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        # It may have come out of what was read before, when the request in front of it had its answer.
+        if self.conn.their_state is h11.IDLE:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP at all."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # An answer is under way already: nothing can be put between.
+            self.transport.close()
+            return
+        error = ApiError(400, "the request is not valid HTTP, or its head is too long", code="invalid_http")
+        body = msgspec.json.encode(error.body)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode("ascii")),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
