@@ -179,10 +179,17 @@ class TokenizerManager:
         labels = [one.state.label for one in checked]
         if len(set(labels)) < len(labels) or not self._labels.isdisjoint(labels):
             raise RequestError("rid is used twice, or by a request that is still running", param="rid")
-        # First, because an observer's error may come through it, and nobody would own what was sent already.
-        self._tell_received(checked)
-        if not self.rid_to_state:
+        alone = not self.rid_to_state
+        if alone:
+            # Before observers hear of it: one that never returns stops every request, and health must tell.
             self.busy_since = self._clock.now()
+        try:
+            # Before anything is sent, because an observer's error may come through it, and nobody would own what was sent.
+            self._tell_received(checked)
+        except BaseException:
+            if alone:
+                self.busy_since = None
+            raise
         for one in checked:
             self.rid_to_state[one.state.rid] = one.state
             self._labels.add(one.state.label)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jackfield.entrypoints.health import HealthMonitor
 from jackfield.ipc.messages import SchedulerReport
+from jackfield.managers.tokenizer_manager import GenerateRequest, ReplicaLimits, TokenizerManager
 from jackfield.observability.clock import ManualClock
+from jackfield.stack.errors import PluginStop
 
 
 class Setting:
@@ -26,7 +30,7 @@ class Setting:
         self.report()
 
     def report(self) -> None:
-        numbers = dict.fromkeys(
+        numbers: dict[str, Any] = dict.fromkeys(
             ("running", "waiting", "kv_total", "kv_free", "kv_evictable", "kv_protected", "kv_pending", "kv_held"), 0
         )
         self.monitor.on_report(SchedulerReport(steps=self.steps, **numbers))
@@ -100,3 +104,28 @@ def test_details_name_ill_plugins() -> None:
             "degraded": ["schedule_policy.odd"],
         },
     )
+
+
+@pytest.mark.parametrize("error", [None, PluginStop("no"), KeyboardInterrupt()])
+def test_a_request_is_open_before_observers_hear_of_it(error: BaseException | None) -> None:
+    """One that never returns would else stop every request of a server that calls itself healthy."""
+    seen: list[float | None] = []
+
+    def notify(hook: str, **_: Any) -> None:
+        seen.append(manager.busy_since)
+        if error is not None:
+            raise error
+
+    manager = TokenizerManager(
+        tokenizer=None,
+        limits=ReplicaLimits(context_length=8, total_slots=8, page_size=1, vocab_size=8),
+        sampling_defaults={},
+        to_scheduler=cast(Any, SimpleNamespace(send=lambda message: None)),
+        inbox=cast(Any, None),
+        clock=ManualClock(3.0),
+        observers=cast(Any, SimpleNamespace(listens=lambda hook: True, notify=notify)),
+    )
+    with nullcontext() if error is None else pytest.raises(type(error)):
+        manager.submit(GenerateRequest(input_ids=[1]))
+    assert seen == [3.0]
+    assert manager.busy_since == (3.0 if error is None else None)
