@@ -180,10 +180,11 @@ def test_b78_a_start_that_cannot_end_well_ends_at_once(
 ) -> None:
     mark = tmp_path / "mark"
     loop = loop_plugin(site, f"blocks-{victim}", BLOCKS.format(mark=str(mark)))
+    before = {child.pid for child in psutil.Process().children()}
 
     def strike() -> None:
         scheduler = int(appears(mark))
-        (other,) = (child.pid for child in psutil.Process().children() if child.pid != scheduler)
+        (other,) = {child.pid for child in psutil.Process().children()} - before - {scheduler}
         if victim == "interrupt":
             os.kill(os.getpid(), signal.SIGINT)
         else:

@@ -11,12 +11,12 @@ from tests.e2e.http.servers import SIMULATED, Server, serving
 TEXT = "Counting: 1, 2, 3. Then 😀 and \ufffd, all done!"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def text() -> str:
     return TEXT
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Answers TEXT to everything, and then its end token."""
     import json
