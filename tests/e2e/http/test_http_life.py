@@ -26,6 +26,8 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http import server as module
 from jackfield.entrypoints.http.server import CannotListen, bind, url
+from jackfield.entrypoints.inline import InlineRuntime
+from jackfield.entrypoints.launcher import launch_inline
 from tests.e2e.http.servers import DEADLINE, LONG, SIMULATED, SLOW, Server, events, raw_events, serving, until
 
 TOPOLOGIES = ("processes", "inline")
@@ -270,6 +272,24 @@ async def test_while_it_starts_it_listens_and_says_so() -> None:
         with pytest.raises(ConfigurationError, match="too small"):
             await run
     assert starting.lines == []
+
+
+async def test_a_replica_that_does_not_end_in_order_shows_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = ServerArgs(worker="simulated", topology="inline", skip_tokenizer_init=True, skip_server_warmup=True)
+    close = InlineRuntime.close
+
+    def fail(runtime: InlineRuntime) -> None:
+        close(runtime)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(InlineRuntime, "close", fail)
+    up = asyncio.Event()
+    server = module.Server(args, lambda: launch_inline(args), announce=lambda line: up.set())
+    with bind("127.0.0.1", 0) as sock:
+        run = asyncio.create_task(server.run(sock))
+        await asyncio.wait({run, asyncio.create_task(up.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await run == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -140,8 +140,10 @@ class Server:
         self._end_replica.wait()
         try:
             driver.stop()
-        except Exception:
+        except Exception as error:
+            # Too late for those whom `_failed` would tell; the exit code still has to say it.
             log.exception("the replica did not end in order")
+            self._error = self._error or error
 
     def _tell(self, hear: Callable[..., None], *news: object) -> None:
         # The loop is closed when the server ended without waiting for this thread; then nobody wants to know.
