@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import HOLD, Chosen, Lease, PrefixForest, SchedulerView, StepBudget
+from jackfield.hookspecs import HOLD, Chosen, Lease, SchedulerView, StepBudget
 from jackfield.managers.capacity import kv_tokens
 from jackfield.managers.scheduler.batch import RowDeltas
+from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
@@ -48,7 +49,7 @@ class Admission:
         self,
         *,
         max_running: int,
-        needs: frozenset[str],
+        hints: PrefixHints,
         waiting: WaitingQueue,
         running: RunningTable,
         memory: KVMemory,
@@ -57,19 +58,13 @@ class Admission:
         deltas: RowDeltas,
     ) -> None:
         self._max_running = max_running
-        self._hints = "cached_tokens" in needs
-        self._wants_forest = "forest" in needs
+        self._hints = hints
         self._waiting = waiting
         self._running = running
         self._memory = memory
         self._policy = policy
         self._hold_back = hold_back
         self._deltas = deltas
-        self._hinted_changes = -1
-        self._hinted_uid = 0
-        self._forest: PrefixForest | None = None
-        self._forest_changes = -1
-        self._forest_uids = np.empty(0, dtype=np.int64)
 
     def admit(
         self, view: SchedulerView, budget: StepBudget, *, tokens: int, cuts_left: int, alone: bool
@@ -86,9 +81,9 @@ class Admission:
         places = min(self._max_running - len(self._running), self._memory.rows.available())
         if not len(waiting) or places <= 0 or tokens <= 0:
             return np.empty(0, dtype=np.int32)
-        self._renew_hints()
-        if self._wants_forest:
-            view = replace(view, forest=self._current_forest())
+        self._hints.renew()
+        if self._hints.wants_forest:
+            view = replace(view, forest=self._hints.forest())
         overdue = self._waiting.overdue()
         order = self._policy.order(waiting.view, view)
         passed = np.zeros(len(waiting), dtype=np.bool_)
@@ -188,30 +183,3 @@ class Admission:
                 columns[name][i] = lease.length
             worst = kv_tokens(len(request.prompt), request.max_new_tokens)
             columns["reserved"][i] = round_up(worst, memory.page_size)
-
-    def _current_forest(self) -> PrefixForest | None:
-        """`SchedulerView.forest`, looked up again when the cache or the waiting requests changed, or it failed."""
-        uids = self._waiting.table["uid"]
-        changed = self._memory.changes != self._forest_changes or not np.array_equal(uids, self._forest_uids)
-        if changed or self._forest is None:
-            keys = [request.prompt_key for request in self._waiting.table["request"].tolist()]
-            self._forest = self._memory.forest(keys)
-            self._forest_changes = self._memory.changes
-            self._forest_uids = uids.copy()
-        return self._forest
-
-    def _renew_hints(self) -> None:
-        """`cached_tokens` of the waiting requests, when the policy needs it: of all after the cache changed, else of the
-        new ones."""
-        table = self._waiting.table
-        if not self._hints:
-            return
-        uids = table["uid"]
-        stale = (
-            0 if self._memory.changes != self._hinted_changes else int(np.searchsorted(uids, self._hinted_uid, "right"))
-        )
-        if stale < len(table):
-            keys = [request.prompt_key for request in table["request"][stale:].tolist()]
-            table["cached_tokens"][stale:] = self._memory.peek(keys)
-        self._hinted_changes = self._memory.changes
-        self._hinted_uid = int(uids[-1])

@@ -27,6 +27,7 @@ from jackfield.managers.scheduler.admission import Admission
 from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, to_worker_batch
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.control import Control
+from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.intake import Intake
 from jackfield.managers.scheduler.invariants import InvariantChecker, InvariantViolation
@@ -105,7 +106,7 @@ class Scheduler:
         )
         admission = Admission(
             max_running=config.max_running_requests,
-            needs=config.policy_needs,
+            hints=PrefixHints(config.policy_needs, self._waiting, self._memory),
             waiting=self._waiting,
             running=self._running,
             memory=self._memory,
