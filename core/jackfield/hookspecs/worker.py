@@ -70,6 +70,11 @@ class ModelWorkerBatch:
     relay        bool [n]: the row's last new token is the newest token that this worker sampled for the row
     sample       bool [n]: False for a middle chunk
     wait_for     tickets of copies that must have ended before the forward
+    most         int32 [n] most tokens that each sampled row may give, >= 1; None: one each. A row has slots for
+                 computed + new_tokens + most - 1 tokens: the KV of all tokens that the worker accepts but the last is
+                 written in this step, behind that of its new tokens
+    exact        False: for rows with `relay`, `computed` is an upper bound, because the worker has not told yet how many
+                 tokens the steps before gave. It knows by itself: all its tokens of the row but the newest have KV
     """
 
     step: int
@@ -85,6 +90,7 @@ class ModelWorkerBatch:
     exact: bool = True
     wait_for: tuple[int, ...] = ()
     shared_prefix: Any = None
+    most: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +98,8 @@ class WorkerResult:
     """What came of one batch, in the batch's row order.
 
     tokens    int32, ragged
-    starts    int32 [n + 1]: row i's tokens are tokens[starts[i]:starts[i+1]] (none for a chunk, one, or several)
+    starts    int32 [n + 1]: row i's tokens are tokens[starts[i]:starts[i+1]]: none for a chunk, one to the batch's `most`
+              for a sampled row. Those behind a token that ends the request are discarded
     errors    batch index -> message, for rows that failed alone (NaN logits, say)
     """
 
@@ -130,8 +137,11 @@ class WorkerLimits:
     max_context     longest sequence, tokens
     total_slots     KV slots that requests may use; a multiple of page_size. Slots 0 .. page_size-1 are the dummy page and
                     are not counted: valid slots are page_size .. page_size + total_slots - 1
-    max_tokens      most new tokens in one batch
+    max_tokens      most new tokens in one batch; those that a row may give beyond one (`max_tokens_per_row`) do not count
     kv_bytes_per_slot   0 if there is no real memory
+    max_tokens_per_row  most tokens that a decoding row gives in one step: 1, or more for a worker that drafts and verifies.
+                    Then every decoding row gets slots for so many
+    deferred        a step can be sampled only after the commits of the steps before it; loops keep to that
     """
 
     max_rows: int
@@ -141,6 +151,8 @@ class WorkerLimits:
     vocab_size: int
     max_tokens: int
     kv_bytes_per_slot: int = 0
+    max_tokens_per_row: int = 1
+    deferred: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

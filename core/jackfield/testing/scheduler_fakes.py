@@ -114,8 +114,8 @@ class FakeWorker(ModelWorker):
         states, holders = [], []
         at = 0
         for i, row in enumerate(batch.rows.tolist()):
-            count, computed = int(batch.new_tokens[i]), int(batch.computed[i])
             holder = self._rows[row]
+            count, computed = int(batch.new_tokens[i]), self._computed(batch, i, holder)
             tokens = batch.token_ids[at : at + count].tolist()
             at += count
             if batch.relay[i]:
@@ -135,12 +135,7 @@ class FakeWorker(ModelWorker):
             if holder.opened.uid in self.failing:
                 errors[i] = "made to fail"
             elif launched.batch.sample[i]:
-                token = state % self.limits.vocab_size
-                if self._next_token is not None:
-                    token = self._next_token(holder.opened, holder.sampled, state)
-                holder.sampled.append(token)
-                holder.newest = token
-                tokens.append(token)
+                tokens += self._draw(launched.batch, i, state, holder)
             starts.append(len(tokens))
         return FakePending(
             WorkerResult(
@@ -150,6 +145,20 @@ class FakeWorker(ModelWorker):
 
     def close(self) -> None:
         self.closed = True
+
+    def _computed(self, batch: ModelWorkerBatch, i: int, holder: _Row) -> int:
+        """Tokens of batch row i whose KV is there."""
+        assert batch.exact, "an upper bound for a worker that gives one token a row"
+        return int(batch.computed[i])
+
+    def _draw(self, batch: ModelWorkerBatch, i: int, state: int, holder: _Row) -> list[int]:
+        """The tokens that come of batch row i, whose sequence has the hash `state`."""
+        token = state % self.limits.vocab_size
+        if self._next_token is not None:
+            token = self._next_token(holder.opened, holder.sampled, state)
+        holder.sampled.append(token)
+        holder.newest = token
+        return [token]
 
     def _compute(self, row: int, computed: int, tokens: list[int], holder: _Row) -> int:
         """The hash of the row's tokens after these; checks what every earlier slot holds, and fills the new ones."""

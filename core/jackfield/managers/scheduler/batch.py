@@ -25,6 +25,8 @@ class ScheduleBatch:
     new_tokens    how many tokens each advances [n]
     prefills      how many of them, at the front, compute prompt tokens
     admitted      uids that got their row in this step
+    most          most tokens that each row may give [n]; None: one
+    wait_for      tickets of copies that the worker must wait for
     """
 
     step: int
@@ -33,6 +35,8 @@ class ScheduleBatch:
     new_tokens: NDArray[np.int32]
     prefills: int
     admitted: tuple[int, ...] = ()
+    most: NDArray[np.int32] | None = None
+    wait_for: tuple[int, ...] = ()
 
     def only(self, keep: NDArray[np.bool_]) -> ScheduleBatch:
         """The same step without the others [n]."""
@@ -43,6 +47,8 @@ class ScheduleBatch:
             new_tokens=self.new_tokens[keep],
             prefills=int(np.count_nonzero(keep[: self.prefills])),
             admitted=self.admitted,
+            most=None if self.most is None else self.most[keep],
+            wait_for=self.wait_for,
         )
 
 
@@ -51,9 +57,9 @@ class StepInFlight:
     """A launched step: what the commit needs to know of the launch. `hookspecs.InFlight` for the loop.
 
     launched, pending   None if every request of the batch had ended before the launch: nothing was sent
-    start               tokens computed before it [n]
+    start               tokens computed before it [n]; an upper bound where a step before it may have given fewer tokens
     sample              whether each row is sampled [n]
-    deferred            see `hookspecs.InFlight`; no step needs an earlier one's tokens to sample yet (no grammar masks)
+    deferred            see `hookspecs.InFlight`
     """
 
     batch: ScheduleBatch
@@ -105,6 +111,17 @@ class RowDeltas:
         return opened, closed
 
 
+def book_launch(running: RunningTable, at: NDArray[np.intp], plain: ModelWorkerBatch) -> None:
+    """The launched tokens count as computed and sampled: the most that may come, which the commit corrects."""
+    if plain.most is None:
+        running["computed"][at] += plain.new_tokens
+        running["sampled"][at] += plain.sample
+    else:
+        given = np.where(plain.sample, plain.most, 0)
+        running["computed"][at] += plain.new_tokens + np.maximum(given - 1, 0)
+        running["sampled"][at] += given
+
+
 def to_worker_batch(
     batch: ScheduleBatch, running: RunningTable, at: NDArray[np.intp], deltas: RowDeltas, pool: ReqToTokenPool
 ) -> ModelWorkerBatch:
@@ -141,6 +158,9 @@ def to_worker_batch(
         opened=opened,
         closed=closed,
         writes=pool.take_writes(),
+        exact=batch.most is None or not relay.any(),
+        wait_for=batch.wait_for,
+        most=batch.most,
     )
 
 

@@ -16,13 +16,15 @@ _NOBODY: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
 
 class Planner:
-    """max_prefill: most prompt tokens in one step; max_tokens: most tokens of any kind, the worker's limit."""
+    """max_prefill: most prompt tokens in one step; max_tokens: most tokens of any kind, the worker's limit; per_row: most
+    tokens that a decoding row may give in one step, the worker's limit too."""
 
     def __init__(
         self,
         *,
         max_prefill: int,
         max_tokens: int,
+        per_row: int = 1,
         running: RunningTable,
         memory: KVMemory,
         policy: PolicyGuard,
@@ -30,6 +32,7 @@ class Planner:
     ) -> None:
         self._max_prefill = max_prefill
         self._max_tokens = max_tokens
+        self._per_row = per_row
         self._running = running
         self._memory = memory
         self._policy = policy
@@ -52,7 +55,14 @@ class Planner:
             tokens = np.concatenate([tokens, np.ones(len(decoding), dtype=np.int32)])
         if not len(rows):
             return None
-        self._memory.grow(running, rows, running["computed"][rows] + tokens)
+        ends = running["computed"][rows] + tokens
+        most = None
+        if self._per_row > 1:
+            most = np.ones(len(rows), dtype=np.int32)
+            left = running["max_new_tokens"][rows] - running["sampled"][rows]
+            most[len(prefilling) :] = np.minimum(left, self._per_row)[len(prefilling) :]
+            ends += most - 1
+        self._memory.grow(running, rows, ends)
         uids = running["uid"][rows]
         first_admitted = len(prefilling) - admitted
         return ScheduleBatch(
@@ -62,6 +72,7 @@ class Planner:
             new_tokens=tokens,
             prefills=len(prefilling),
             admitted=tuple(uids[first_admitted : len(prefilling)].tolist()),
+            most=most,
         )
 
     def _prefill(

@@ -63,7 +63,7 @@ class Reporter:
         self._steps += 1
         prefills = batch.prefills
         self._prefill += int(batch.new_tokens[:prefills].sum())
-        self._decode += int(np.count_nonzero(step.sample))
+        self._decode += 0 if step.result is None else len(step.result.tokens)
         if batch.admitted:
             # A request that has just got its row has computed nothing: what is there came out of the cache.
             admitted = np.isin(batch.uids, np.array(batch.admitted, dtype=np.int64))

@@ -54,11 +54,12 @@ class ResultApplier:
 
     def apply(self, step: StepInFlight, result: WorkerResult, now: float) -> None:
         batch, running = step.batch, self._running
-        tokens, failed = self._read(step, result)
+        counts, failed = self._read(step, result)
         at, alive = running.locate(batch.rows, batch.uids)
         done = alive & ~failed
         rows = at[done]
-        running["written"][rows] = (step.start + batch.new_tokens)[done]
+        # Earlier steps are committed, so that `written` is exact even where the launch knew an upper bound.
+        running["written"][rows] += batch.new_tokens[done]
         endings = [
             Ending(
                 request=step.requests[i],
@@ -67,14 +68,14 @@ class ResultApplier:
             )
             for i in np.flatnonzero(alive & failed).tolist()
         ]
-        endings += self._append(step, tokens, at, done & step.sample)
+        endings += self._append(step, result, counts, at, done & step.sample)
         if batch.prefills:
             endings += self._prefilled(step, at, done, {ending.request.uid for ending in endings}, now)
         if endings:
             self._releaser.release(endings, now)
 
     def _read(self, step: StepInFlight, result: WorkerResult) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """One token a row (-1 where none was sampled), and the rows that failed [n]."""
+        """How many tokens each row gave [n], and the rows that failed [n]. What does not fit the batch raises."""
         n = len(step.batch.rows)
         failed = np.zeros(n, dtype=np.bool_)
         for i, message in result.errors.items():
@@ -83,50 +84,89 @@ class ResultApplier:
             failed[i] = True
             log.error("request %s failed in the worker: %s", step.requests[i].rid, message)
         counts = np.diff(result.starts)
-        if len(counts) != n or (n and result.starts[-1] != len(result.tokens)):
+        if len(counts) != n or result.starts[0] != 0 or result.starts[-1] != len(result.tokens):
             raise BadWorkerResult(f"{len(counts)} rows with {len(result.tokens)} tokens came back for a batch of {n}")
-        wrong = (counts != step.sample) & ~failed
-        if wrong.any() or (counts < 0).any():
-            i = int(np.flatnonzero(wrong | (counts < 0))[0])
+        most = step.sample if step.batch.most is None else np.where(step.sample, step.batch.most, 0)
+        wrong = ((counts < step.sample) | (counts > most)) & ~failed | (counts < 0)
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
             raise BadWorkerResult(
-                f"{counts[i]} tokens came back for batch row {i}, where {int(step.sample[i])} was asked"
+                f"{counts[i]} tokens came back for batch row {i}, where {int(step.sample[i])} to {int(most[i])} were asked"
             )
-        tokens = np.full(n, -1, dtype=np.int32)
-        one = (counts == 1) & step.sample
-        tokens[one] = result.tokens[result.starts[:-1][one]]
-        outside = one & ~failed & ((tokens < 0) | (tokens >= self._vocab_size))
-        for i in np.flatnonzero(outside).tolist():
-            failed[i] = True
-            log.error("request %s: the worker sampled %d, outside the vocabulary", step.requests[i].rid, tokens[i])
-        return tokens, failed
+        outside = (result.tokens < 0) | (result.tokens >= self._vocab_size)
+        if outside.any():
+            owners = np.repeat(np.arange(n), counts)
+            for i, token in zip(owners[outside].tolist(), result.tokens[outside].tolist(), strict=True):
+                if not failed[i]:
+                    failed[i] = True
+                    log.error("request %s: the worker sampled %d, outside the vocabulary", step.requests[i].rid, token)
+        return counts, failed
 
     def _append(
-        self, step: StepInFlight, tokens: NDArray[np.int32], at: NDArray[np.intp], new: NDArray[np.bool_]
+        self,
+        step: StepInFlight,
+        result: WorkerResult,
+        counts: NDArray[np.int32],
+        at: NDArray[np.intp],
+        new: NDArray[np.bool_],
     ) -> list[Ending]:
-        """The new tokens of the batch rows `new`; who ends by one of them."""
+        """The new tokens of the batch rows `new`, up to the one that ends the request; who ends by one of them."""
         running = self._running
-        rows, drawn = at[new], tokens[new]
-        running["last_token"][rows] = drawn
-        running["output_tokens"][rows] += 1
-        ends = running["output_tokens"][rows] >= running["max_new_tokens"][rows]
-        stops = self._is_eos[drawn] & ~running["ignore_eos"][rows]
-        look_up = running["has_stop_ids"][rows]
+        rows, given = at[new], counts[new]
+        if not len(rows):
+            return []
         requests: list[Request] = step.requests[new].tolist()
-        ids: list[int] = drawn.tolist()
+        tokens, starts = result.tokens, result.starts[:-1][new]
+        several = len(rows) != len(tokens)
+        if several:  # only the tokens of `new` rows, or more than one of a row
+            place = np.arange(int(given.sum())) - np.repeat(np.cumsum(given) - given, given)
+            tokens = tokens[np.repeat(starts, given) + place]
+            owner = np.repeat(np.arange(len(rows)), given)
+        else:
+            place, owner = np.zeros(len(rows), dtype=np.intp), np.arange(len(rows))
+        ends = running["output_tokens"][rows][owner] + place + 1 >= running["max_new_tokens"][rows][owner]
+        stops = self._is_eos[tokens] & ~running["ignore_eos"][rows][owner]
+        look_up = running["has_stop_ids"][rows][owner]
         if look_up.any():
             for i in np.flatnonzero(look_up).tolist():
-                stops[i] |= ids[i] in requests[i].stop_ids
+                stops[i] |= int(tokens[i]) in requests[owner[i]].stop_ids
+        first = np.cumsum(given) - given
+        kept = given
+        if several:
+            # The first token that ends a request is its last; what the worker gave beyond it is surplus.
+            kept = np.minimum.reduceat(np.where(stops | ends, place + 1, given[owner]), first).astype(np.int32)
+        last = first + kept - 1
+        running["last_token"][rows] = tokens[last]
+        running["output_tokens"][rows] += kept
+        if step.batch.most is not None:
+            running["written"][rows] += kept - 1
+            missing = step.batch.most[new] - kept
+            running["computed"][rows] -= missing
+            running["sampled"][rows] -= missing
+        return self._emit(requests, tokens.tolist(), first.tolist(), last.tolist(), stops[last], ends[last])
+
+    def _emit(
+        self,
+        requests: list[Request],
+        tokens: list[int],
+        first: list[int],
+        last: list[int],
+        stops: NDArray[np.bool_],
+        ends: NDArray[np.bool_],
+    ) -> list[Ending]:
+        """Hand out tokens[first:last + 1] of each request."""
         endings: list[Ending] = []
         outputs = self._outbox.outputs
-        for request, token, stop, end in zip(requests, ids, stops.tolist(), ends.tolist(), strict=True):
-            request.output_ids.append(token)
+        for request, begin, end, stop, full in zip(requests, first, last, stops.tolist(), ends.tolist(), strict=True):
+            ids = tokens[begin : end + 1]
+            request.output_ids += ids
             if stop:
-                endings.append(Ending(request=request, finish=FinishReason(type="stop", matched=token), ids=[token]))
-            elif end:
+                endings.append(Ending(request=request, finish=FinishReason(type="stop", matched=ids[-1]), ids=ids))
+            elif full:
                 finish = FinishReason(type="length", length=len(request.output_ids))
-                endings.append(Ending(request=request, finish=finish, ids=[token]))
+                endings.append(Ending(request=request, finish=finish, ids=ids))
             else:
-                outputs.append(TokenOutput(rid=request.rid, ids=[token]))
+                outputs.append(TokenOutput(rid=request.rid, ids=ids))
         return endings
 
     def _prefilled(

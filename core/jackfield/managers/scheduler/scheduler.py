@@ -24,7 +24,7 @@ from jackfield.hookspecs import (
 )
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.scheduler.admission import Admission
-from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, to_worker_batch
+from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, book_launch, to_worker_batch
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.control import Control
 from jackfield.managers.scheduler.hints import PrefixHints
@@ -117,6 +117,7 @@ class Scheduler:
         self._planner = Planner(
             max_prefill=config.max_prefill_tokens,
             max_tokens=limits.max_tokens,
+            per_row=limits.max_tokens_per_row,
             running=self._running,
             memory=self._memory,
             policy=self._policy,
@@ -209,8 +210,7 @@ class Scheduler:
             plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
             with self._worker_call():
                 launched, sample = self._worker.launch(plain), plain.sample
-            running["computed"][at] += batch.new_tokens
-            running["sampled"][at] += sample
+            book_launch(running, at, plain)
         step = StepInFlight(
             batch=batch,
             started=now,
@@ -218,6 +218,7 @@ class Scheduler:
             start=computed,
             sample=sample,
             requests=running["request"][at],
+            deferred=self._limits.deferred,
         )
         self._in_flight.append(step)
         return step
