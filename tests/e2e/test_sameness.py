@@ -43,7 +43,8 @@ FACTORS: dict[str, list[Any]] = {
     "stack": [*(("radix", policy) for policy in POLICIES), ("chunk", "fcfs"), ("chunk", "token-budget")],
     "page_size": [1, 4, 16],
     "composition": ["alone", "together", "staggered", "warm", "aborted neighbours"],
-    "max_prefill_tokens": [16384, 16],
+    # max_prefill_tokens and chunked_prefill_size; -1: prompts are never cut, though most are longer than 16
+    "chunking": [(16384, None), (16, None), (64, 16), (16, -1)],
     "max_running_requests": [None, 2],
     "event_loop": ["normal", "overlap"],
 }
@@ -86,7 +87,8 @@ def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> No
 def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], row: dict[str, Any]) -> None:
     composition = row["composition"]
     cache, policy = row["stack"]
-    args = {name: row[name] for name in ("page_size", "max_prefill_tokens", "max_running_requests", "event_loop")}
+    args = {name: row[name] for name in ("page_size", "max_running_requests", "event_loop")}
+    args["max_prefill_tokens"], args["chunked_prefill_size"] = row["chunking"]
     args |= {"cache_policy": cache, "schedule_policy": policy}
     if policy in POLICY_OPTIONS:
         args["options"] = {f"schedule_policy.{policy}": POLICY_OPTIONS[policy]}

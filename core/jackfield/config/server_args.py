@@ -90,6 +90,12 @@ def _canonical_options(value: object) -> object:
     return canonical
 
 
+def _chunk_size(value: int) -> int:
+    if value < 1 and value != CHUNKING_OFF:
+        raise ValueError(f"{value} is no chunk size: at least 1, or {CHUNKING_OFF} for prompts that are never cut")
+    return value
+
+
 def _key(value: str) -> str:
     # The value itself must not get into the message.
     if not value:
@@ -103,6 +109,8 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
+CHUNKING_OFF = -1
+ChunkSize = Annotated[int, Strict(), AfterValidator(_chunk_size)]
 Switch = Annotated[bool, Strict()]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
@@ -254,6 +262,16 @@ class ServerArgs(BaseModel):
     max_prefill_tokens: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
         default=16384, description="Most prompt tokens that one step computes."
     )
+    chunked_prefill_size: Annotated[ChunkSize | None, Option(SCHEDULING, "TOKENS")] = Field(
+        default=None,
+        description="Most tokens of one prompt that one step computes, whole pages; -1: a prompt is never cut, and one longer "
+        "than --max-prefill-tokens has its step alone. Not given: --max-prefill-tokens.",
+    )
+    max_consecutive_prefills: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
+        default=8,
+        description="Steps that may compute prompts alone while running requests wait for their next token; then a step is "
+        "theirs. For policies that put prompts first.",
+    )
     page_size: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
         default=1, description="Tokens in one page of the KV cache; prefixes are shared in whole pages."
     )
@@ -391,6 +409,20 @@ class ServerArgs(BaseModel):
                 "max_prefill_tokens",
                 "page_size",
             )
+        chunk = self.chunked_prefill_size
+        if chunk not in (None, CHUNKING_OFF):
+            if chunk % self.page_size:
+                raise _contradiction(
+                    f"a chunk of {chunk} tokens is no whole number of pages of {self.page_size} tokens",
+                    "chunked_prefill_size",
+                    "page_size",
+                )
+            if chunk > self.max_prefill_tokens:
+                raise _contradiction(
+                    f"a step of {self.max_prefill_tokens} prompt tokens holds no chunk of {chunk} tokens",
+                    "chunked_prefill_size",
+                    "max_prefill_tokens",
+                )
         if self.attention_backend and self.prefill_attention_backend and self.decode_attention_backend:
             raise _contradiction(
                 "with a plugin named for prefill and one for decode, the one for both would have no effect: leave it out",

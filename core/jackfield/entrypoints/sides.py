@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.config.server_args import ServerArgs
+from jackfield.config.server_args import CHUNKING_OFF, ServerArgs
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
 from jackfield.hookspecs import (
@@ -178,7 +178,7 @@ def make_worker(
             max_running=most,
             max_total_tokens=args.max_total_tokens,
             max_context=config.context_length,
-            max_tokens=max(args.max_prefill_tokens, most),
+            max_tokens=max_step_tokens(args, config.context_length, most),
             vocab_size=config.vocab_size,
             eos_ids=config.eos_token_ids,
             encode=texts.encode,
@@ -190,6 +190,14 @@ def make_worker(
         raise ConfigurationError(str(error)) from error
     # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
     return ThreadedWorker(worker) if plan.stack.worker_thread and _virtual(clock) is None else worker
+
+
+def max_step_tokens(args: ServerArgs, context_length: int, max_running: int) -> int:
+    """Most tokens of one step, prompts and decodes together. A prompt that is never cut may be as long as the context, and
+    share its step with everybody who decodes."""
+    if args.chunked_prefill_size == CHUNKING_OFF:
+        return max(args.max_prefill_tokens, context_length + max_running)
+    return max(args.max_prefill_tokens, max_running)
 
 
 def build_scheduler(
@@ -228,6 +236,8 @@ def build_scheduler(
                 max_running_requests=max_running,
                 max_queued_requests=args.max_queued_requests,
                 max_prefill_tokens=args.max_prefill_tokens,
+                chunked_prefill_size=args.chunked_prefill_size,
+                max_consecutive_prefills=args.max_consecutive_prefills,
                 max_skips=args.max_skips,
                 eos_token_ids=config.eos_token_ids,
                 seed=plan.seed,

@@ -72,6 +72,8 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "served_model_name": ("m", "m"),
     "load_format": ("gguf", "gguf"),
     "max_prefill_tokens": ("8", 8),
+    "chunked_prefill_size": ("-1", -1),
+    "max_consecutive_prefills": ("8", 8),
     "max_total_tokens": ("8", 8),
     "max_running_requests": ("8", 8),
     "max_queued_requests": ("8", 8),

@@ -64,9 +64,20 @@ class Moves(RuleBasedStateMachine):
         budget=st.integers(4, 32),
         whimsical=st.booleans(),
         hold_back=st.sampled_from([0, 4]),
+        chunk=st.sampled_from([None, 4, -1]),
+        in_a_row=st.sampled_from([1, 3, 8]),
         seed=st.integers(0, 1000),
     )
-    def start(self, page_size: int, budget: int, whimsical: bool, hold_back: int, seed: int) -> None:
+    def start(
+        self,
+        page_size: int,
+        budget: int,
+        whimsical: bool,
+        hold_back: int,
+        seed: int,
+        chunk: int | None,
+        in_a_row: int,
+    ) -> None:
         self.run = SchedulerHarness(
             cache=type(self).make_cache(page_size),
             policy=Whimsical() if whimsical else None,
@@ -76,6 +87,8 @@ class Moves(RuleBasedStateMachine):
             vocab_size=40,
             max_running_requests=3,
             max_prefill_tokens=budget,
+            chunked_prefill_size=chunk,
+            max_consecutive_prefills=in_a_row,
             max_queued_requests=6,
             hold_back_tokens=hold_back,
             max_skips=6,

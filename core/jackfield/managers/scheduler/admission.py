@@ -45,10 +45,13 @@ class _Round:
 
 
 class Admission:
+    """chunk: most tokens of one prompt in one step; None: a prompt is never cut."""
+
     def __init__(
         self,
         *,
         max_running: int,
+        chunk: int | None,
         hints: PrefixHints,
         waiting: WaitingQueue,
         running: RunningTable,
@@ -58,6 +61,7 @@ class Admission:
         deltas: RowDeltas,
     ) -> None:
         self._max_running = max_running
+        self._chunk = chunk
         self._hints = hints
         self._waiting = waiting
         self._running = running
@@ -130,14 +134,20 @@ class Admission:
             if not memory.fits(worst, turn.promised):
                 memory.release(lease)
                 return  # the first who does not fit waits at the head: memory that comes free is not taken from under it
-            count = most = min(missing, turn.tokens_left)
+            if self._chunk is not None:
+                count = most = min(missing, turn.tokens_left, self._chunk)
+            elif missing <= turn.tokens_left or (turn.alone and not turn.rows):
+                count = most = missing  # one that is longer than the step runs alone
+            else:
+                memory.release(lease)
+                return
             if self._policy.takes and place >= overdue:
                 count = self._policy.take(row, most, waiting.view, turn.chosen(), view)
             if count == HOLD:
                 memory.release(lease)
                 turn.passed[order[place:]] = True
                 return
-            if count == 0:
+            if count == 0 or (count < missing and self._chunk is None):
                 memory.release(lease)
                 turn.passed[row] = True
                 continue
@@ -149,7 +159,7 @@ class Admission:
             turn.rows.append(row)
             turn.tokens.append(count)
             turn.leases.append(lease)
-            turn.tokens_left -= count
+            turn.tokens_left = max(0, turn.tokens_left - count)
             turn.places_left -= 1
             turn.promised += worst
             self._hold_back.watch(request, lease.length)

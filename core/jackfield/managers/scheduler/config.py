@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from jackfield.hookspecs import WorkerLimits
+
 CheckInvariants = Literal["off", "idle", "step"]
 
 
@@ -15,7 +17,11 @@ class SchedulerConfig:
     context_length        longest sequence, prompt and computed outputs together
     max_running_requests  most requests that hold a row at once
     max_queued_requests   most waiting requests; None: no limit. One more is refused with 503
-    max_prefill_tokens    most prompt tokens in one step; longer prompts run in chunks
+    max_prefill_tokens    most prompt tokens in one step
+    chunked_prefill_size  most tokens of one prompt in one step, whole pages; None: max_prefill_tokens. -1: a prompt is never cut,
+                          and one longer than max_prefill_tokens is the only one in its step
+    max_consecutive_prefills   steps of prompts alone that may follow each other while somebody could decode, under
+                          `DecodeTurn.AFTER`; then comes a step of decodes
     max_skips             steps in which a waiting request may be overtaken or passed over; then it goes first
     hold_back_tokens      a request waits for a running prefill that shares at least this many uncached tokens; 0: never
     eos_token_ids         the model's end tokens
@@ -34,6 +40,8 @@ class SchedulerConfig:
     max_running_requests: int = 256
     max_queued_requests: int | None = None
     max_prefill_tokens: int = 16384
+    chunked_prefill_size: int | None = None
+    max_consecutive_prefills: int = 8
     max_skips: int = 128
     hold_back_tokens: int = 32
     eos_token_ids: tuple[int, ...] = ()
@@ -47,10 +55,27 @@ class SchedulerConfig:
     cache_plugin: str = "cache"
     worker_plugin: str = "worker"
 
+    @property
+    def chunk(self) -> int | None:
+        """Most tokens of one prompt in one step; None: a prompt is never cut."""
+        size = self.chunked_prefill_size
+        return None if size == -1 else self.max_prefill_tokens if size is None else size
+
     def __post_init__(self) -> None:
-        for name in ("context_length", "vocab_size", "max_running_requests", "max_prefill_tokens"):
+        for name in (
+            "context_length",
+            "vocab_size",
+            "max_running_requests",
+            "max_prefill_tokens",
+            "max_consecutive_prefills",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.chunk is not None and not 1 <= self.chunk <= self.max_prefill_tokens:
+            raise ValueError(
+                f"chunked_prefill_size is {self.chunk}; it must be -1 or between 1 and max_prefill_tokens, "
+                f"{self.max_prefill_tokens}"
+            )
         for name in ("max_skips", "hold_back_tokens", "report_interval"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
@@ -59,3 +84,24 @@ class SchedulerConfig:
         bad = [token for token in self.eos_token_ids if not 0 <= token < self.vocab_size]
         if bad:
             raise ValueError(f"eos_token_ids {bad} are outside the vocabulary of {self.vocab_size}")
+
+
+def check_limits(config: SchedulerConfig, limits: WorkerLimits) -> None:
+    """Configuration against worker: nothing is lowered silently. Raises ValueError."""
+    running = config.max_running_requests
+    # A prompt that is never cut shares its step with decodes at most.
+    whole = config.context_length + running if config.chunk is None else 0
+    checks = (
+        (whole <= limits.max_tokens, f"with chunked prefill off, one step's {whole} tokens", limits.max_tokens),
+        (config.context_length <= limits.max_context, f"context_length {config.context_length}", limits.max_context),
+        (running <= limits.max_rows - 1, f"max_running_requests {running}", limits.max_rows - 1),
+        (running <= limits.max_tokens, f"max_running_requests {running}", limits.max_tokens),
+        (config.vocab_size <= limits.vocab_size, f"vocab_size {config.vocab_size}", limits.vocab_size),
+    )
+    if config.chunk is not None and config.chunked_prefill_size is not None and config.chunk % limits.page_size:
+        raise ValueError(
+            f"a chunk of {config.chunk} tokens is no whole number of the worker's pages of {limits.page_size} tokens"
+        )
+    for ok, what, limit in checks:
+        if not ok:
+            raise ValueError(f"{what} exceeds what the worker can do: {limit}")

@@ -16,14 +16,20 @@ _NOBODY: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
 
 class Planner:
-    """max_prefill: most prompt tokens in one step; max_tokens: most tokens of any kind, the worker's limit; per_row: most
-    tokens that a decoding row may give in one step, the worker's limit too."""
+    """max_prefill   most prompt tokens in one step
+    max_tokens    most tokens of any kind, the worker's limit
+    per_row       most tokens that a decoding row may give in one step, the worker's limit too
+    chunk         most tokens of one prompt in one step; None: a prompt is never cut
+    max_prefills  steps without decodes that may follow each other while somebody could decode (`DecodeTurn.AFTER`)
+    """
 
     def __init__(
         self,
         *,
         max_prefill: int,
         max_tokens: int,
+        chunk: int | None,
+        max_prefills: int,
         per_row: int = 1,
         running: RunningTable,
         memory: KVMemory,
@@ -33,6 +39,9 @@ class Planner:
         self._max_prefill = max_prefill
         self._max_tokens = max_tokens
         self._per_row = per_row
+        self._chunk = chunk
+        self._max_prefills = max_prefills
+        self._prefills_in_a_row = 0
         self._running = running
         self._memory = memory
         self._policy = policy
@@ -45,7 +54,10 @@ class Planner:
         decoding = running.decoding() if want is not Want.PREFILL else _NOBODY
         mixed = budget.decode is DecodeTurn.MIX
         prefilling, tokens, admitted = _NOBODY, np.empty(0, dtype=np.int32), 0
-        if want is Want.PREFILL or (want is Want.ANY and not (len(decoding) and budget.decode is DecodeTurn.FIRST)):
+        decode_first = budget.decode is DecodeTurn.FIRST or (
+            not mixed and self._prefills_in_a_row >= self._max_prefills
+        )
+        if want is Want.PREFILL or (want is Want.ANY and not (len(decoding) and decode_first)):
             room = self._max_tokens - (len(decoding) if mixed else 0)
             prefilling, tokens, admitted = self._prefill(view, budget, room)
         rows = prefilling
@@ -63,6 +75,7 @@ class Planner:
             most[len(prefilling) :] = np.minimum(left, self._per_row)[len(prefilling) :]
             ends += most - 1
         self._memory.grow(running, rows, ends)
+        self._prefills_in_a_row = self._prefills_in_a_row + 1 if len(decoding) and len(rows) == len(prefilling) else 0
         uids = running["uid"][rows]
         first_admitted = len(prefilling) - admitted
         return ScheduleBatch(
@@ -88,8 +101,8 @@ class Planner:
         )
         rows = running.prefilling()
         missing = running.remaining()[rows]
-        tokens = np.clip(left - (np.cumsum(missing) - missing), 0, missing).astype(np.int32)
-        left -= int(tokens.sum())
+        tokens = self._shares(missing, left)
+        left = max(0, left - int(tokens.sum()))
         cuts = int(np.count_nonzero(tokens < missing))
         rows, tokens = rows[tokens > 0], tokens[tokens > 0]
         before = len(running)
@@ -98,3 +111,13 @@ class Planner:
         )
         new_rows = np.arange(before, before + len(new_tokens))
         return np.concatenate([rows, new_rows]), np.concatenate([tokens, new_tokens]), len(new_tokens)
+
+    def _shares(self, missing: NDArray[np.int32], left: int) -> NDArray[np.int32]:
+        """How many of their missing tokens these rows compute with `left` tokens to spend, the first row first [n]."""
+        if self._chunk is None:
+            whole = np.cumsum(missing) <= left
+            whole[:1] = left > 0  # one that is longer than the step runs alone
+            return np.where(whole, missing, 0).astype(np.int32)
+        wanted = np.minimum(missing, self._chunk)
+        shares: NDArray[np.int32] = np.clip(left - (np.cumsum(wanted) - wanted), 0, wanted).astype(np.int32)
+        return shares

@@ -20,12 +20,11 @@ from jackfield.hookspecs import (
     SchedulerView,
     Wake,
     Want,
-    WorkerLimits,
 )
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.scheduler.admission import Admission
 from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, book_launch, to_worker_batch
-from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.config import SchedulerConfig, check_limits
 from jackfield.managers.scheduler.control import Control
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
@@ -79,7 +78,7 @@ class Scheduler:
         """doorbell: blocks until a message waits (True), or so many seconds, or until it is rung (False); None: inline.
         plugins: set where the main process cannot see this process's ledger and observers by itself."""
         limits = worker.limits
-        _check_limits(config, limits)
+        check_limits(config, limits)
         self.config = config
         self._limits = limits
         self._worker = worker
@@ -106,6 +105,7 @@ class Scheduler:
         )
         admission = Admission(
             max_running=config.max_running_requests,
+            chunk=config.chunk,
             hints=PrefixHints(config.policy_needs, self._waiting, self._memory),
             waiting=self._waiting,
             running=self._running,
@@ -118,6 +118,8 @@ class Scheduler:
             max_prefill=config.max_prefill_tokens,
             max_tokens=limits.max_tokens,
             per_row=limits.max_tokens_per_row,
+            chunk=config.chunk,
+            max_prefills=config.max_consecutive_prefills,
             running=self._running,
             memory=self._memory,
             policy=self._policy,
@@ -368,17 +370,3 @@ class Scheduler:
             if mine is step:
                 return mine
         raise RuntimeError("this step was not launched here, or it was committed before")
-
-
-def _check_limits(config: SchedulerConfig, limits: WorkerLimits) -> None:
-    """Configuration against worker: nothing is lowered silently."""
-    running = config.max_running_requests
-    checks = (
-        (config.context_length <= limits.max_context, f"context_length {config.context_length}", limits.max_context),
-        (running <= limits.max_rows - 1, f"max_running_requests {running}", limits.max_rows - 1),
-        (running <= limits.max_tokens, f"max_running_requests {running}", limits.max_tokens),
-        (config.vocab_size <= limits.vocab_size, f"vocab_size {config.vocab_size}", limits.vocab_size),
-    )
-    for ok, what, limit in checks:
-        if not ok:
-            raise ValueError(f"{what} exceeds what the worker can do: {limit}")
