@@ -37,6 +37,7 @@ from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
+from jackfield.managers.worker_features import WorkerFeatures
 from jackfield.observability.clock import Clock, ManualClock
 from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
@@ -109,8 +110,15 @@ def sampling_defaults(plan: ReplicaPlan) -> dict[str, Any]:
     if plan.args.sampling_defaults == "model":
         defaults.update(plan.facts.config.default_sampling_params)
     defaults.update(plan.args.preferred_sampling_params or {})
-    check_defaults(defaults)
+    worker_features(plan).check_defaults(check_defaults(defaults))
     return defaults
+
+
+def worker_features(plan: ReplicaPlan) -> WorkerFeatures:
+    """What the worker's manifest declares."""
+    worker = plan.stack.one("worker")
+    assert worker is not None
+    return WorkerFeatures(name=worker.name, declared=frozenset(worker.manifest.features))
 
 
 def build_main(
@@ -137,6 +145,7 @@ def build_main(
                 vocab_size=limits.vocab_size,
             ),
             sampling_defaults=defaults,
+            worker=worker_features(plan),
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,

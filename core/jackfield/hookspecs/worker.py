@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from jackfield.hookspecs.ops import Ops, OpsContext
 
 
+_NO_VALUES: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+_NO_VALUES.flags.writeable = False
+
+
+def _no_values() -> NDArray[np.float32]:
+    return _NO_VALUES
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowOpen:
     """Sent once when a request gets its row.
@@ -32,6 +40,13 @@ class RowOpen:
     top_k         0 means off
     seed          64-bit; a draw at position p depends on (seed, p) alone
     adapter       code of the adapter; 0 the base model
+
+    What a worker gets only if its manifest lists the feature in brackets:
+    frequency_penalty, presence_penalty, repetition_penalty   [penalties] 0, 0 and 1 mean off
+    bias_ids, bias_values   [logit_bias] int32 and float32 [k]: what is added to the logits of k distinct ids
+    min_new_tokens, end_ids   [min_new_tokens] no id of `end_ids`, int32 [k], is drawn before so many outputs
+    processors    [logits_processors] instance -> the parameters that the request gave, JSON values, in the stack's order
+    outputs       how many of `history`, at its end, are outputs of the request
     """
 
     row: int
@@ -43,6 +58,15 @@ class RowOpen:
     min_p: float
     seed: int
     adapter: int = 0
+    outputs: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    bias_ids: NDArray[np.int32] = field(default_factory=no_slots)
+    bias_values: NDArray[np.float32] = field(default_factory=_no_values)
+    min_new_tokens: int = 0
+    end_ids: NDArray[np.int32] = field(default_factory=no_slots)
+    processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

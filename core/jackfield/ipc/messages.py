@@ -6,6 +6,8 @@ the path of tokens: one message a step, one entry a request.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -23,6 +25,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     top_k                 0 means off
     seed                  None: the scheduler draws one
     stream_interval       tokens between two streamed chunks, >= 1
+    frequency_penalty, presence_penalty   -2 .. 2, of output tokens; 0 is off
+    repetition_penalty    above 0, at most 2, of prompt and output tokens; 1 is off
+    logit_bias            id -> what is added to its logit, -100 .. 100, never 0
+    min_new_tokens        no end token and none of `stop_token_ids` before so many
+    logits_processors     instance of a logits_processor plugin -> its parameters as JSON values, in the stack's order
     """
 
     max_new_tokens: int = 128
@@ -37,6 +44,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     skip_special_tokens: bool = True
     no_stop_trim: bool = False
     stream_interval: int = 1
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    min_new_tokens: int = 0
+    logits_processors: dict[str, dict[str, Any]] = {}
 
 
 class FinishReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

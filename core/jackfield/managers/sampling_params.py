@@ -10,6 +10,10 @@ Policies, where real servers differ:
   top_k         -1 and 0 are off; a value of the vocabulary's size or more is off too
   stop          "" is refused, alone or in a list; [] means none
   numbers       true, "0.7" and 5.0 for a whole number are of the wrong type
+  repetition_penalty   (0, 2], as in SGLang
+  logit_bias    keys are ids, as whole numbers or as JSON's text of one; a bias of 0 asks for nothing
+  min_new_tokens   may not exceed max_new_tokens; a default that does is lowered. It holds back end tokens and stop ids, not
+                stop strings: a text that says "stop here" is obeyed whenever it comes
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+import msgspec
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.ipc.messages import SamplingParams
@@ -29,8 +35,9 @@ GREEDY_BELOW = 1e-5
 MAX_STOPS = 32
 MAX_STOP_CHARS = 1024
 MAX_COUNT = 2**31 - 1
+MAX_LOGIT_BIAS = 512
 
-_ALIASES = {"sampling_seed": "seed"}
+_ALIASES = {"sampling_seed": "seed", "min_tokens": "min_new_tokens"}
 
 _MEANT = {"max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "max_length": "max_new_tokens"}
 
@@ -49,6 +56,12 @@ FIELDS = (
     "spaces_between_special_tokens",
     "no_stop_trim",
     "stream_interval",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "min_new_tokens",
+    "min_tokens",
 )
 """The names that a client may send."""
 
@@ -75,9 +88,11 @@ def make_sampling_params(
         for name in sent:
             if name not in FIELDS and name not in NOT_YET:
                 raise RequestError(_unknown(name), param=str(name)[:SHOWN])
-    if "seed" in sent and "sampling_seed" in sent and sent["seed"] != sent["sampling_seed"]:
-        raise RequestError("seed and sampling_seed are two names of one field, and differ", param="sampling_seed")
-    values = {name: value for name, value in defaults.items() if value is not None}
+    for alias, name in _ALIASES.items():
+        if alias in sent and name in sent and sent[alias] != sent[name]:
+            raise RequestError(f"{name} and {alias} are two names of one field, and differ", param=alias)
+    replaced = {_ALIASES[name] for name in sent if name in _ALIASES}
+    values = {name: value for name, value in defaults.items() if value is not None and name not in replaced}
     values.update(sent)
     made: dict[str, Any] = {}
     for name, value in values.items():
@@ -86,16 +101,26 @@ def make_sampling_params(
             made[_ALIASES.get(name, name)] = check(name, value, vocab_size)
     # Fast tokenizers put no spaces around special tokens, whatever it says; it is accepted for SGLang's clients.
     made.pop("spaces_between_special_tokens", None)
-    return SamplingParams(**made)
+    params = SamplingParams(**made)
+    if params.min_new_tokens <= params.max_new_tokens:
+        return params
+    for name in ("min_new_tokens", "min_tokens"):
+        if name in sent:
+            raise RequestError(
+                f"{name} {params.min_new_tokens} is more than the {params.max_new_tokens} tokens that the answer may have",
+                param=name,
+            )
+    return msgspec.structs.replace(params, min_new_tokens=params.max_new_tokens)
 
 
-def check_defaults(defaults: Mapping[str, Any]) -> None:
-    """Check the model's or the operator's values once, at start: a broken checkpoint is not each client's 400.
+def check_defaults(defaults: Mapping[str, Any]) -> SamplingParams:
+    """Check the model's or the operator's values once, at start: a broken checkpoint is not each client's 400. Returns what
+    a request that names nothing gets.
 
     Raises ConfigurationError naming the value.
     """
     try:
-        make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT)
+        return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT)
     except RequestError as error:
         raise ConfigurationError(f"default sampling parameters: {error.message}") from error
 
@@ -201,6 +226,48 @@ def _stop_token_ids(name: str, value: Any, vocab_size: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(_whole(name, token, 0, vocab_size - 1) for token in value))
 
 
+def _penalty(name: str, value: Any, vocab_size: int) -> float:
+    want = "a number from -2 to 2"
+    real = _real(name, value, want)
+    if not -2 <= real <= 2:
+        raise _refused(name, want, value)
+    return real
+
+
+def _repetition(name: str, value: Any, vocab_size: int) -> float:
+    want = "a number above 0 and at most 2"
+    real = _real(name, value, want)
+    if not 0 < real <= 2:
+        raise _refused(name, want, value)
+    return real
+
+
+def _logit_bias(name: str, value: Any, vocab_size: int) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise _refused(name, "an object of token ids and numbers", value)
+    if len(value) > MAX_LOGIT_BIAS:
+        raise RequestError(f"{name} holds {len(value)} ids; at most {MAX_LOGIT_BIAS} are allowed", param=name)
+    biases: dict[int, float] = {}
+    for key, bias in value.items():
+        token = _id_of_key(name, key, vocab_size)
+        if token in biases:
+            raise RequestError(f"{name} names id {token} twice", param=name)
+        want = "a number from -100 to 100 for each id"
+        biases[token] = _real(name, bias, want)
+        if not -100 <= biases[token] <= 100:
+            raise _refused(name, want, bias)
+    return {token: bias for token, bias in biases.items() if bias}
+
+
+def _id_of_key(name: str, key: Any, vocab_size: int) -> int:
+    """JSON has text for keys; only the one spelling of a number counts, so that no two keys mean one id."""
+    if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10 and str(int(key)) == key:
+        key = int(key)
+    if isinstance(key, bool) or not isinstance(key, numbers.Integral) or not 0 <= int(key) < vocab_size:
+        raise RequestError(f"{name} has the key {shown(key)}; keys are ids from 0 to {vocab_size - 1}", param=name)
+    return int(key)
+
+
 _CHECKS = {
     "max_new_tokens": _count,
     "stop": _stop,
@@ -216,4 +283,10 @@ _CHECKS = {
     "spaces_between_special_tokens": _flag,
     "no_stop_trim": _flag,
     "stream_interval": _interval,
+    "frequency_penalty": _penalty,
+    "presence_penalty": _penalty,
+    "repetition_penalty": _repetition,
+    "logit_bias": _logit_bias,
+    "min_new_tokens": _count,
+    "min_tokens": _count,
 }

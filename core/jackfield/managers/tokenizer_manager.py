@@ -37,6 +37,7 @@ from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.sampling_params import make_sampling_params
 from jackfield.managers.scheduling_fields import SchedulingFields, scheduling_fields
 from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.worker_features import WorkerFeatures
 from jackfield.observability.clock import Clock
 from jackfield.observability.stages import RequestStage
 from jackfield.stack.observers import ObserverHub
@@ -111,6 +112,7 @@ class TokenizerManager:
         tokenizer: Tokenizer | None,
         limits: ReplicaLimits,
         sampling_defaults: Mapping[str, Any],
+        worker: WorkerFeatures | None = None,
         to_scheduler: Sender,
         inbox: Receiver,
         clock: Clock,
@@ -128,6 +130,7 @@ class TokenizerManager:
         self.rid_to_state: dict[str, ReqState] = {}
         self._labels: set[str] = set()
         self._defaults = dict(sampling_defaults)
+        self._worker = worker or WorkerFeatures()
         self._to_scheduler = to_scheduler
         self._inbox = inbox
         self._clock = clock
@@ -359,6 +362,7 @@ class TokenizerManager:
         if not tokens:
             raise RequestError(f"{param} is empty: a request needs at least one token", param=param)
         params = make_sampling_params(sampling, defaults=self._defaults, vocab_size=self.limits.vocab_size)
+        self._worker.check(params)
         granted = check_capacity(
             len(tokens),
             params.max_new_tokens,

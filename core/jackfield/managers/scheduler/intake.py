@@ -53,6 +53,7 @@ class Intake:
             seed=request_seed(config.seed, self._uid, message.sampling.seed),
             namespace=cache_namespace(config.weight_version, 0, message.cache_salt),
             now=now,
+            eos_ids=config.eos_token_ids,
         )
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import CacheKey, Lease, RowOpen
+from jackfield.hookspecs import NO_SLOTS, CacheKey, Lease, RowOpen
 from jackfield.ipc.messages import SamplingParams, TokenizedGenerateRequest
 from jackfield.observability.stages import RequestStage, StageTimes
 
@@ -42,6 +42,14 @@ def tenant_code(tenant: str | None) -> int:
     return 1 + int.from_bytes(hashlib.blake2b(tenant.encode(), digest_size=8).digest(), "little") % (2**31 - 1)
 
 
+def _end_ids(sampling: SamplingParams, eos_ids: tuple[int, ...]) -> NDArray[np.int32]:
+    """The ids that would end the request too early, as the commit would see it."""
+    if not sampling.min_new_tokens:
+        return NO_SLOTS
+    ends = sampling.stop_token_ids if sampling.ignore_eos else (*eos_ids, *sampling.stop_token_ids)
+    return np.unique(np.array(ends, dtype=np.int32))
+
+
 class Request:
     """A request that passed the intake.
 
@@ -49,6 +57,7 @@ class Request:
     max_new_tokens  as granted by `check_capacity`
     output_ids      committed tokens
     row, lease      set while RUNNING
+    end_ids         int32 [k]: what `min_new_tokens` holds back; empty if nothing is
     deadline        seconds on the scheduler's clock, or None
     watched         the key under which `HoldBack` knows its running prefill, or None
     """
@@ -56,6 +65,7 @@ class Request:
     __slots__ = (
         "arrival",
         "deadline",
+        "end_ids",
         "lease",
         "max_new_tokens",
         "namespace",
@@ -86,6 +96,7 @@ class Request:
         seed: int,
         namespace: bytes,
         now: float,
+        eos_ids: tuple[int, ...] = (),
     ) -> None:
         prompt.flags.writeable = False
         self.uid = uid
@@ -97,6 +108,7 @@ class Request:
         self.prompt_key = CacheKey(namespace=namespace, tokens=prompt, priority=message.priority)
         self.max_new_tokens = max_new_tokens
         self.stop_ids = frozenset(message.sampling.stop_token_ids)
+        self.end_ids = _end_ids(message.sampling, eos_ids)
         self.seed = seed
         self.arrival = now
         self.priority = message.priority
@@ -126,6 +138,7 @@ class Request:
     def row_open(self) -> RowOpen:
         """What the worker is told when the request gets its row."""
         sampling = self.sampling
+        bias = sampling.logit_bias
         return RowOpen(
             row=self.row,
             uid=self.uid,
@@ -135,4 +148,13 @@ class Request:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             seed=self.seed,
+            outputs=len(self.output_ids),
+            frequency_penalty=sampling.frequency_penalty,
+            presence_penalty=sampling.presence_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            bias_ids=np.fromiter(bias, dtype=np.int32, count=len(bias)),
+            bias_values=np.fromiter(bias.values(), dtype=np.float32, count=len(bias)),
+            min_new_tokens=sampling.min_new_tokens,
+            end_ids=self.end_ids,
+            processors=sampling.logits_processors,
         )

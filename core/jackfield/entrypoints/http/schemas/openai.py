@@ -27,6 +27,17 @@ class Sampling(OpenAI):
     min_p: Any = Field(None, description="Extension: drop tokens below this share of the likeliest one's probability.")
     stop_token_ids: Any = Field(None, description="Extension: ids at which the answer ends.")
     ignore_eos: Any = Field(None, description="Extension: do not stop at the model's end token.")
+    frequency_penalty: Any = Field(
+        None, description="-2 to 2: taken off a token's logit for each time that the answer holds it."
+    )
+    presence_penalty: Any = Field(None, description="-2 to 2: taken off a token's logit once the answer holds it.")
+    repetition_penalty: Any = Field(
+        None,
+        description="Extension: above 0 and at most 2; divides a positive logit, and multiplies a negative one, of a "
+        "token that prompt or answer hold.",
+    )
+    logit_bias: Any = Field(None, description="An object of token ids and what is added to their logits, -100 to 100.")
+    min_tokens: Any = Field(None, description="Extension: no end token and no stop id before so many tokens.")
     skip_special_tokens: Any = Field(None, description="Extension: leave special tokens out of the text.")
     no_stop_trim: Any = Field(None, description="Extension: keep the stop string in the text.")
     cache_salt: Any = Field(
@@ -43,12 +54,7 @@ class Sampling(OpenAI):
     )
     n: NotYet = None
     best_of: NotYet = None
-    frequency_penalty: NotYet = None
-    presence_penalty: NotYet = None
-    repetition_penalty: NotYet = None
-    logit_bias: NotYet = None
     logprobs: NotYet = None
-    min_tokens: NotYet = None
     regex: NotYet = None
     ebnf: NotYet = None
     json_schema: NotYet = None
