@@ -316,6 +316,10 @@ class ServerArgs(BaseModel):
     model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
         default=None, description="Plugin with the model's code; needed when two offer one architecture."
     )
+    gate: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description='Gate for new requests; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no gate.',
+    )
     metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.',

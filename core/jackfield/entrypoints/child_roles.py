@@ -87,6 +87,7 @@ class SchedulerPart:
 
     def close(self) -> None:
         try:
+            self._scheduler.close()
             self._worker.close()
         finally:
             for end in (self._inbox, *self._outboxes):

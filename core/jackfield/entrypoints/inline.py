@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 STALL_SECONDS, STALL_TURNS = 10.0, 1000
 """How long there may be work, and turns that neither commit a step nor move a message. One process waits for nobody outside
 it, so that only a part that does not do its work looks like this; a slow step is one turn."""
+GATE_PAUSE = 0.0005
+"""Seconds between two looks at gates when nothing else is to be done."""
 
 STOPPED = "The model runtime has stopped."
 """What the clients of open requests are told; the error itself goes to whoever turned the crank, and to server_info."""
@@ -105,9 +107,14 @@ class InlineRuntime:
         if self.detokenizer.step() + self.tokenizer_manager.step():
             self._still = None
             return True
-        if not ran and self.scheduler.wait() is Wake.NOTHING:
-            self._still = None
-            return False
+        if not ran:
+            wake = self.scheduler.wait()
+            if wake in (Wake.NOTHING, Wake.GATE):
+                self._still = None  # a gate may take its time
+            if wake is Wake.NOTHING:
+                return False
+            if wake is Wake.GATE:
+                time.sleep(GATE_PAUSE)
         self._check_progress()
         return True
 
@@ -177,6 +184,7 @@ class InlineRuntime:
                 self.observers.stopping(process_info(self.stack_hash))
             finally:
                 self.monitor.close()
+                self.scheduler.close()
                 self.worker.close()
 
 

@@ -269,6 +269,7 @@ def build_scheduler(
             ledger=ledger,
             doorbell=doorbell,
             plugins=plugins,
+            gates=[(row.selected.key, row.make({"vocab_size": limits.vocab_size})) for row in loaded.of("gate")],
         )
     except PluginStop as error:  # a policy that cannot start, a cache that has no sizes
         raise ConfigurationError(f"at start, {error}") from error

@@ -45,6 +45,7 @@ from jackfield.hookspecs.event_loop import (
     Wake,
     Want,
 )
+from jackfield.hookspecs.gate import Gate, GateAnswer, GateContext, GateEvent, GateRequest, GateSpecs
 from jackfield.hookspecs.kinds import KINDS, Kind
 from jackfield.hookspecs.kv import CORE_LAYOUTS, HND_PAGED, NHD_PAGED, KVGroup, KVLayout, KVTensors, KVTensorSpec
 from jackfield.hookspecs.loader import (
@@ -115,6 +116,7 @@ SPECS: tuple[type, ...] = (
     PrefixCacheSpecs,
     SchedulePolicySpecs,
     EventLoopSpecs,
+    GateSpecs,
     ModelSpecs,
     LoaderSpecs,
     WorkerSpecs,
@@ -160,6 +162,12 @@ __all__ = [
     "FaultScope",
     "ForwardContext",
     "Freed",
+    "Gate",
+    "GateAnswer",
+    "GateContext",
+    "GateEvent",
+    "GateRequest",
+    "GateSpecs",
     "Head",
     "HostLengths",
     "InFlight",

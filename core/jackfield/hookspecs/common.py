@@ -59,8 +59,8 @@ class FaultScope(enum.Enum):
 class RequestFault(Exception):
     """Raised by a plugin to end one request. `message` reaches the client; keep it free of internals.
 
-    Reserved for gates and output processors, which are kinds to come. Raised by a hook of today it is an error like any
-    other, with that hook's scope; a worker ends one request by `WorkerResult.errors`.
+    For gates (`Gate.enter`), and reserved for output processors, a kind to come. Raised by another hook it is an error like
+    any other, with that hook's scope; a worker ends one request by `WorkerResult.errors`.
     """
 
     def __init__(self, message: str, *, status_code: int = 500) -> None:

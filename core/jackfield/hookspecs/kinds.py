@@ -86,6 +86,16 @@ _ALL = (
         summary="Drives the scheduler's phases: how many steps are in flight, and in which order they end.",
     ),
     Kind(
+        name="gate",
+        group="scheduler",
+        contract=(0, 1),
+        hook="jackfield_gate",
+        exclusive=False,
+        field="gate",
+        processes=("scheduler",),
+        summary="Holds new requests back until something that they need is there.",
+    ),
+    Kind(
         name="model",
         group="models",
         contract=(0, 1),

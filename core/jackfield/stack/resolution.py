@@ -85,7 +85,7 @@ class _Resolver:
         ops = self._decide_ops(worker.row, needs)
         layout = self._decide_attention(worker.row, needs, ops)
         loop = self._decide_scheduling()
-        for kind in ("metrics", "observer"):
+        for kind in (kind.name for kind in KINDS.values() if not kind.exclusive):
             self._decide_uses(kind)
         self._check_options()
         self.completion.fill_from_model(self.model)

@@ -5,10 +5,19 @@ For tests of the scheduler, and for authors of policies, loops and caches. Knows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jackfield.hookspecs import PrefixCache, RequestTable, SchedulePolicy, SchedulerView, StepOutcome, WorkerLimits
+from jackfield.hookspecs import (
+    Gate,
+    PrefixCache,
+    RequestTable,
+    SchedulePolicy,
+    SchedulerView,
+    StepOutcome,
+    WorkerLimits,
+)
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import (
     AbortRequest,
@@ -76,6 +85,7 @@ class SchedulerHarness:
         clock: ManualClock | None = None,
         observers: Any = None,
         ledger: Any = None,
+        gates: Sequence[tuple[str, Gate]] = (),
         **config: Any,
     ) -> None:
         settings: dict[str, Any] = {
@@ -111,6 +121,7 @@ class SchedulerHarness:
             to_main=self._to_main,
             observers=observers,
             ledger=ledger,
+            gates=gates,
         )
         self.answers: dict[str, Answer] = {}
         self.replies: list[ControlReply] = []

@@ -109,7 +109,7 @@ def test_every_field_can_be_set_from_the_environment(name: str) -> None:
     variable = facts_of(ServerArgs)[name].variable
     args, provenance = load_server_args({}, {variable: text}, None)
     value: Any = getattr(args, name)
-    if name in ("metrics", "observer"):
+    if name in ("gate", "kv_tier", "metrics", "observer"):
         value = [use.plugin for use in value]
     assert value == expected
     assert provenance[name] == f"environment {variable}"

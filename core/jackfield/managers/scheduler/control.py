@@ -20,6 +20,7 @@ from jackfield.ipc.messages import (
     WarmUpRequest,
 )
 from jackfield.managers.errors import RequestError
+from jackfield.managers.scheduler.gates import Gates
 from jackfield.managers.scheduler.intake import Intake, refusal
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.output import Outbox
@@ -43,6 +44,7 @@ class Control:
         live: dict[str, Request],
         intake: Intake,
         waiting: WaitingQueue,
+        gates: Gates,
         releaser: Releaser,
         outbox: Outbox,
         memory: KVMemory,
@@ -54,6 +56,7 @@ class Control:
         self._live = live
         self._intake = intake
         self._waiting = waiting
+        self._gates = gates
         self._releaser = releaser
         self._outbox = outbox
         self._memory = memory
@@ -89,8 +92,9 @@ class Control:
             self._outbox.refuse(opened, refusal(error), len(message.input_ids))
             return
         self._live[request.rid] = request
-        self._waiting.add(request)
         self._outbox.open(request)
+        if (ending := self._gates.enter(request)) is not None:
+            self._releaser.release([ending], self._now)
 
     def _abort(self, message: AbortRequest) -> None:
         reason = message.reason if message.reason is not None else ABORTED

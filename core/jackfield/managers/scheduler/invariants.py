@@ -28,7 +28,7 @@ class InvariantChecker:
     def check(self) -> None:
         """Raises InvariantViolation."""
         problems = [*self._tables(), *self._slots()]
-        if not self._waiting and not self._running:
+        if not len(self._waiting) and not len(self._running):
             problems += self._idle()
         try:
             self._memory.check_cache()
@@ -40,7 +40,8 @@ class InvariantChecker:
     def _tables(self) -> list[str]:
         problems = []
         waiting, running = self._waiting.table, self._running
-        requests = [*waiting["request"].tolist(), *running["request"].tolist()]
+        gated = list(self._waiting.gated.values())
+        requests = [*waiting["request"].tolist(), *running["request"].tolist(), *gated]
         if {id(request) for request in requests} != {id(request) for request in self._live.values()}:
             problems.append(f"{len(requests)} requests in the tables, {len(self._live)} in the registry, or others")
         if len({request.uid for request in requests}) != len(requests):
@@ -53,6 +54,9 @@ class InvariantChecker:
                     )
                 if (request.lease is not None) != (state is RequestState.RUNNING):
                     problems.append(f"{request.rid}: {state.value} with lease {request.lease}")
+        for request in gated:
+            if request.state is not RequestState.WAITING or request.lease is not None:
+                problems.append(f"{request.rid} waits at a gate as {request.state.value} with lease {request.lease}")
         if (np.diff(waiting["uid"]) <= 0).any():
             problems.append("the waiting requests do not stand in arrival order")
         rows = running["row"]

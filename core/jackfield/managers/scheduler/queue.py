@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,43 @@ from jackfield.managers.scheduler.table import ColumnTable
 
 
 class WaitingQueue:
-    """`table` holds one row a waiting request; rows stand in arrival order, because uids only grow."""
+    """table   one row a waiting request, in arrival order, because uids only grow
+    gated   uid -> a request that waits at a gate: counted, but in no table, because nobody may choose it yet
+    on_withdraw   called with the uid of a gated request that ends
+    """
 
     def __init__(self, max_queued: int | None, max_skips: int) -> None:
         self.table = ColumnTable()
+        self.gated: dict[int, Request] = {}
+        self.on_withdraw: Callable[[int], None] | None = None
         self._max_queued = max_queued
         self._max_skips = max_skips
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.table) + len(self.gated)
 
     def full(self) -> bool:
-        return self._max_queued is not None and len(self.table) >= self._max_queued
+        return self._max_queued is not None and len(self) >= self._max_queued
+
+    def gate(self, request: Request) -> None:
+        """It waits, and may not be chosen."""
+        self.gated[request.uid] = request
+
+    def open(self, request: Request) -> None:
+        """It may be chosen from now on; its place is that of its arrival."""
+        self.gated.pop(request.uid, None)
+        self.add(request)
+        uids = self.table["uid"]
+        if len(uids) > 1 and uids[-1] < uids[-2]:
+            self.table.extend(self.table.take(np.argsort(uids)))
+
+    def withdraw(self, uid: int) -> bool:
+        """A gated request ends. False: it is not gated."""
+        if self.gated.pop(uid, None) is None:
+            return False
+        if self.on_withdraw is not None:
+            self.on_withdraw(uid)
+        return True
 
     def add(self, request: Request) -> None:
         self.table.append(

@@ -68,8 +68,9 @@ class Releaser:
         for ending in endings:
             request = ending.request
             if request.state is RequestState.WAITING:
-                row = self._waiting.find(request.uid)
-                waiting_rows.append(row)
+                if not self._waiting.withdraw(request.uid):
+                    row = self._waiting.find(request.uid)
+                    waiting_rows.append(row)
                 cached = retractions = 0
             elif request.state is RequestState.RUNNING:
                 row = int(self._running.position[request.row])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from jackfield.hookspecs import (
     FaultScope,
+    Gate,
     InFlight,
     ModelWorker,
     PrefixCache,
@@ -26,6 +27,7 @@ from jackfield.managers.scheduler.admission import Admission
 from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, book_launch, to_worker_batch
 from jackfield.managers.scheduler.config import SchedulerConfig, check_limits
 from jackfield.managers.scheduler.control import Control
+from jackfield.managers.scheduler.gates import Gates
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.intake import Intake
@@ -74,9 +76,11 @@ class Scheduler:
         ledger: Ledger | None = None,
         doorbell: Callable[[float | None], bool] | None = None,
         plugins: PluginNumbers | None = None,
+        gates: Sequence[tuple[str, Gate]] = (),
     ) -> None:
         """doorbell: blocks until a message waits (True), or so many seconds, or until it is rung (False); None: inline.
-        plugins: set where the main process cannot see this process's ledger and observers by itself."""
+        plugins: set where the main process cannot see this process's ledger and observers by itself.
+        gates: ("gate.instance", gate) in the order in which new requests pass them."""
         limits = worker.limits
         check_limits(config, limits)
         self.config = config
@@ -88,6 +92,7 @@ class Scheduler:
         self._ledger = ledger = ledger if ledger is not None else LoggingLedger()
         live: dict[str, Request] = {}
         self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
+        self._gates = Gates(gates, self._waiting, ledger)
         self._running = RunningTable(limits.max_rows)
         self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
         self._policy = PolicyGuard(policy, ledger, config.policy_plugin)
@@ -153,6 +158,7 @@ class Scheduler:
             live=live,
             intake=Intake(config, total_slots=limits.total_slots, page_size=limits.page_size),
             waiting=self._waiting,
+            gates=self._gates,
             releaser=self._releaser,
             outbox=self._outbox,
             memory=self._memory,
@@ -186,7 +192,16 @@ class Scheduler:
         return count
 
     def poll(self) -> int:
-        return int(self._memory.poll())
+        count = int(self._memory.poll())
+        if self._waiting.gated:
+            opened, endings = self._gates.poll()
+            if endings:
+                self._releaser.release(endings, self._clock.now())
+                self._outbox.flush()
+                self._unchecked = True
+            self._memory.changes += opened > 0  # what policies are told of waiting requests is looked up again
+            count += opened + len(endings)
+        return count
 
     def next_batch(self, want: Want = Want.ANY) -> ScheduleBatch | None:
         if not len(self._running) and not len(self._waiting):
@@ -266,7 +281,10 @@ class Scheduler:
         if self._in_flight:
             return self._wait_for(self._in_flight[0], until)
         if self._doorbell is not None:
-            return Wake.MESSAGE if self._doorbell(self._pause(until)) else Wake.DEADLINE
+            late = Wake.GATE if self._waiting.gated else Wake.DEADLINE
+            return Wake.MESSAGE if self._doorbell(self._pause(until)) else late
+        if self._waiting.gated:
+            return Wake.GATE
         advance_to = getattr(self._clock, "advance_to", None)
         if until is not None and advance_to is not None:
             advance_to(until)
@@ -289,6 +307,10 @@ class Scheduler:
                 # A server that still answers is worth more than one that proves a point by dying.
                 self._invariant_failures += 1
                 log.exception("the idle check failed")
+
+    def close(self) -> None:
+        """Nothing is open any more; the worker is closed by whoever made it. May be called twice."""
+        self._gates.close()
 
     # ---- numbers
 

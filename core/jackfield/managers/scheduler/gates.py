@@ -1,0 +1,113 @@
+"""Gates: whom a new request has to pass before it may wait for a place. Knows no gate's reasons.
+
+Requests that wait at a gate are in the waiting queue's `gated`, not in its table, so that no policy is offered them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jackfield.hookspecs import FaultScope, Gate, GateAnswer, GateEvent, GateRequest, RequestFault
+from jackfield.ipc.messages import FinishReason
+from jackfield.managers.scheduler.queue import WaitingQueue
+from jackfield.managers.scheduler.release import Ending
+from jackfield.managers.scheduler.request import Request
+from jackfield.managers.scheduler.watchers import Ledger
+
+GATE_ERROR = "The request could not be prepared."
+"""What the client is told of a gate's own fault; its words go to the log."""
+
+
+class BadGateAnswer(Exception):
+    """A gate returned something that its contract does not allow."""
+
+
+class Gates:
+    """gates: ("gate.instance", gate) in the order in which a request passes them."""
+
+    def __init__(self, gates: Sequence[tuple[str, Gate]], waiting: WaitingQueue, ledger: Ledger) -> None:
+        self._gates = list(gates)
+        self._waiting = waiting
+        self._ledger = ledger
+        self._at: dict[int, int] = {}  # uid -> number of the gate at which it waits
+        waiting.on_withdraw = self._withdrawn
+
+    def enter(self, request: Request) -> Ending | None:
+        """Let a new request in: into the queue, or to its first closed gate. An ending if a gate refuses it or fails; the
+        request stands among the gated then, to be released."""
+        return self._pass(request, 0)
+
+    def poll(self) -> tuple[int, list[Ending]]:
+        """How many requests came into the queue, and who has to end."""
+        opened, endings = 0, []
+        for number in sorted(set(self._at.values())):
+            for event in self._events(number):
+                if self._at.get(event.uid) != number:
+                    continue  # it was cancelled
+                request = self._waiting.gated[event.uid]
+                del self._at[event.uid]
+                if event.error:
+                    ending: Ending | None = _ending(request, event.error, event.status_code)
+                else:
+                    ending = self._pass(request, number + 1)
+                    opened += request.uid not in self._waiting.gated
+                if ending is not None:
+                    endings.append(ending)
+        return opened, endings
+
+    def _pass(self, request: Request, first: int) -> Ending | None:
+        seen = GateRequest(
+            uid=request.uid, key=request.prompt_key, max_new_tokens=request.max_new_tokens, arrival=request.arrival
+        )
+        for number in range(first, len(self._gates)):
+            name, gate = self._gates[number]
+            try:
+                answer = gate.enter(seen)
+                if not isinstance(answer, GateAnswer):
+                    raise BadGateAnswer(f"enter returned a {type(answer).__name__}, not a GateAnswer")
+            except Exception as error:
+                self._waiting.gate(request)
+                if isinstance(error, RequestFault):
+                    return _ending(request, error.message, error.status_code)
+                self._ledger.record(name, FaultScope.REQUEST, error)
+                return _ending(request, GATE_ERROR, 500)
+            if answer is GateAnswer.WAITING:
+                self._at[request.uid] = number
+                self._waiting.gate(request)
+                return None
+        self._waiting.open(request)
+        return None
+
+    def _events(self, number: int) -> list[GateEvent]:
+        """What a gate tells; if it fails at that, all who wait there end, because nobody knows for whom it failed."""
+        name, gate = self._gates[number]
+        try:
+            events = list(gate.poll())
+            if not all(isinstance(event, GateEvent) for event in events):
+                raise BadGateAnswer("poll returned something else than GateEvent")
+            return events
+        except Exception as error:
+            self._ledger.record(name, FaultScope.REQUEST, error)
+            return [GateEvent(uid=uid, error=GATE_ERROR) for uid, at in self._at.items() if at == number]
+
+    def _withdrawn(self, uid: int) -> None:
+        number = self._at.pop(uid, None)
+        if number is None:
+            return
+        name, gate = self._gates[number]
+        try:
+            gate.cancel(uid)
+        except Exception as error:  # the request has ended anyway
+            self._ledger.record(name, FaultScope.REQUEST, error)
+
+    def close(self) -> None:
+        for name, gate in self._gates:
+            try:
+                gate.close()
+            except Exception as error:
+                self._ledger.record(name, FaultScope.COUNT, error)
+
+
+def _ending(request: Request, message: str, status: int) -> Ending:
+    finish = FinishReason(type="abort", message=message, status_code=status)
+    return Ending(request=request, finish=finish, insert=False)
