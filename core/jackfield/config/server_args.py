@@ -223,7 +223,8 @@ class ServerArgs(BaseModel):
         default=128, description="Longest rid and X-Request-Id, in characters."
     )
     max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024, description="Most prompts in one request."
+        default=1024,
+        description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
     )
     max_messages: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=4096, description="Most messages in one chat request."

@@ -94,6 +94,13 @@ def final_answer(state: ReqState) -> Answer:
     return state.answer()
 
 
+def raise_first_failure(call: Call) -> None:
+    """Raises RequestError as soon as one request of the call has ended in an error: nobody will read the others."""
+    failed = call.read(lambda states: next((state for state in states if state.failed), None))
+    if failed is not None:
+        final_answer(failed)
+
+
 def news(states: Sequence[ReqState], batched: bool) -> list[Answer]:
     """One answer for each request of which something new is known. Raises RequestError as `final_answer`."""
     answers = []

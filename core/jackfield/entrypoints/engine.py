@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
-from jackfield.entrypoints.calls import Mover, final_answer, submit_async
+from jackfield.entrypoints.calls import Mover, final_answer, raise_first_failure, submit_async
 from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
@@ -117,7 +117,8 @@ class Engine:
 
         prompt            text or a list of texts; or
         input_ids         token ids or a list of id lists
-        sampling_params   a mapping, or one a prompt; the fields are SGLang's
+        sampling_params   a mapping, or one a prompt; the fields are SGLang's. With `n` above 1 the answer is a list of n for
+                          each prompt, prompt by prompt
         stream            yield answers as they grow; text and ids are cumulative, and with a batch each has "index"
         cache_salt        a secret text, or one a prompt: cached prefixes are shared only with requests of the same salt
         priority, tenant, deadline_s   what schedule policies may look at, or one a prompt: an int32, higher is more
@@ -143,6 +144,7 @@ class Engine:
         try:
             while not call.closed:
                 call.wait()
+                raise_first_failure(call)
         except BaseException:
             call.end()
             raise
@@ -181,6 +183,7 @@ class Engine:
         try:
             while not call.closed:
                 await call.wait_async()
+                raise_first_failure(call)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(call.end))
             raise

@@ -143,6 +143,7 @@ def build_main(
                 total_slots=limits.total_slots,
                 page_size=limits.page_size,
                 vocab_size=limits.vocab_size,
+                max_answers=plan.args.max_prompts_per_request,
             ),
             sampling_defaults=defaults,
             worker=worker_features(plan),

@@ -39,8 +39,6 @@ def _no_choice(value: Any) -> bool:
 
 
 NOT_YET: Mapping[str, Callable[[Any], bool]] = {
-    "n": _is(1),
-    "best_of": _is(1),
     "beam_width": _is(1),
     "num_beams": _is(1),
     "logprobs": _off,

@@ -12,7 +12,9 @@ class ReqState:
     """From submission until the scheduler has let go of the request.
 
     rid          the runtime's own id; `label` is the id that the client gave, or the same
-    index        position in the call's batch
+    index        position among the call's answers: prompt i's choice j of n has i * n + j
+    choice       which of its prompt's answers it is; usage counts a prompt with its first
+    call_label   the id of all choices of the prompt; the same as `label` if there is one
     finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
     told         the complete answer was given to whoever streams it
     last_token_at   when its newest tokens came, kept by `RequestMetrics`
@@ -28,10 +30,14 @@ class ReqState:
         sampling: SamplingParams,
         stream: bool,
         now: float,
+        choice: int = 0,
+        call_label: str | None = None,
     ) -> None:
         self.rid = rid
         self.label = label
         self.index = index
+        self.choice = choice
+        self.call_label = label if call_label is None else call_label
         self.prompt_tokens = prompt_tokens
         self.sampling = sampling
         self.stream = stream
@@ -53,6 +59,16 @@ class ReqState:
         self._ids_told = 0
 
     @property
+    def names(self) -> set[str]:
+        """The ids by which a client may speak of it."""
+        return {self.label, self.call_label}
+
+    @property
+    def own_names(self) -> set[str]:
+        """As `names`; the one that choices have in common is the first one's."""
+        return self.names if self.choice == 0 else {self.label}
+
+    @property
     def text(self) -> str:
         """All of it so far. Joined lazily: a stream that reads deltas only never pays for it."""
         if self._parts:
@@ -65,6 +81,11 @@ class ReqState:
         text, self._unread = "".join(self._unread), []
         ids, self._ids_read = self.output_ids[self._ids_read :], len(self.output_ids)
         return text, ids
+
+    @property
+    def failed(self) -> bool:
+        """It ended in an error, and not by an operator's abort."""
+        return self.finish is not None and self.finish.type == "abort" and self.finish.status_code is not None
 
     @property
     def has_news(self) -> bool:

@@ -9,6 +9,7 @@ Policies, where real servers differ:
   top_p         (0, 1]; 0 is refused, it is neither "off" nor a way to say greedy
   top_k         -1 and 0 are off; a value of the vocabulary's size or more is off too
   stop          "" is refused, alone or in a list; [] means none
+  n, best_of    of the call and not of one answer: `choices` checks them
   numbers       true, "0.7" and 5.0 for a whole number are of the wrong type
   repetition_penalty   (0, 2], as in SGLang
   logit_bias    keys are ids, as whole numbers or as JSON's text of one; a bias of 0 asks for nothing
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.ipc.messages import SamplingParams
+from jackfield.managers.choices import choice_count
 from jackfield.managers.errors import SHOWN, RequestError, shown
 from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
 from jackfield.managers.tokenizer import check_unicode
@@ -42,6 +44,8 @@ _ALIASES = {"sampling_seed": "seed", "min_tokens": "min_new_tokens"}
 _MEANT = {"max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "max_length": "max_new_tokens"}
 
 FIELDS = (
+    "n",
+    "best_of",
     "max_new_tokens",
     "stop",
     "stop_token_ids",
@@ -100,7 +104,8 @@ def make_sampling_params(
         if check is not None:
             made[_ALIASES.get(name, name)] = check(name, value, vocab_size)
     # Fast tokenizers put no spaces around special tokens, whatever it says; it is accepted for SGLang's clients.
-    made.pop("spaces_between_special_tokens", None)
+    for name in ("spaces_between_special_tokens", "n", "best_of"):
+        made.pop(name, None)
     params = SamplingParams(**made)
     if params.min_new_tokens <= params.max_new_tokens:
         return params
@@ -119,6 +124,8 @@ def check_defaults(defaults: Mapping[str, Any]) -> SamplingParams:
 
     Raises ConfigurationError naming the value.
     """
+    if defaults.get("n") not in (None, 1):
+        raise ConfigurationError("default sampling parameters: n is a client's to ask for, so it can have no default")
     try:
         return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT)
     except RequestError as error:
@@ -268,7 +275,13 @@ def _id_of_key(name: str, key: Any, vocab_size: int) -> int:
     return int(key)
 
 
-_CHECKS = {
+def _choices(name: str, value: Any, vocab_size: int) -> int | None:
+    return choice_count(name, value)
+
+
+_CHECKS: dict[str, Callable[[str, Any, int], Any]] = {
+    "n": _choices,
+    "best_of": _choices,
     "max_new_tokens": _count,
     "stop": _stop,
     "stop_token_ids": _stop_token_ids,

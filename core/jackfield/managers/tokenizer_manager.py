@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from jackfield.hookspecs.observer import RequestFinished, RequestReceived
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.ipc.dispatcher import Dispatcher
@@ -31,6 +33,7 @@ from jackfield.ipc.messages import (
 )
 from jackfield.managers.cache_salt import cache_salts
 from jackfield.managers.capacity import check_capacity
+from jackfield.managers.choices import asks_for_several, choice_label, choice_seed, choices_asked
 from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.req_state import ReqState, finish_type
 from jackfield.managers.request_metrics import RequestMetrics
@@ -51,8 +54,8 @@ class GenerateRequest:
 
     prompt             text, or a list of texts
     input_ids          ids, or a list of id lists; exactly one of prompt and input_ids
-    sampling_params    a mapping, or one a prompt
-    rid                the client's own id, or one a prompt
+    sampling_params    a mapping, or one a prompt; `n` above 1 makes n answers of each prompt
+    rid                the client's own id, or one a prompt; with n above 1 the answers have it with their number
     cache_salt         see `cache_salt`, or one a prompt
     priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
     """
@@ -69,7 +72,9 @@ class GenerateRequest:
 
     @property
     def is_batch(self) -> bool:
-        """True for a list of prompts, even of one: then the answer is a list."""
+        """True for a list of prompts, even of one, and for several answers to one: then the answer is a list."""
+        if asks_for_several(self.sampling_params):
+            return True
         if self.prompt is not None:
             return not isinstance(self.prompt, str)
         given = self.input_ids
@@ -78,12 +83,16 @@ class GenerateRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaLimits:
-    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1."""
+    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1.
+
+    max_answers   most answers of one call with n above 1
+    """
 
     context_length: int
     total_slots: int
     page_size: int
     vocab_size: int
+    max_answers: int = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +137,7 @@ class TokenizerManager:
         self.tokenizer = tokenizer
         self.limits = limits
         self.rid_to_state: dict[str, ReqState] = {}
-        self._labels: set[str] = set()
+        self._labels: dict[str, int] = {}
         self._defaults = dict(sampling_defaults)
         self._worker = worker or WorkerFeatures()
         self._to_scheduler = to_scheduler
@@ -160,12 +169,13 @@ class TokenizerManager:
         texts, id_lists = self._prompts(request)
         count = len(id_lists if id_lists is not None else texts or ())
         sampling = _spread(request.sampling_params, count, "sampling_params", Mapping) or [{}] * count
+        n = choices_asked(sampling, most_together=self.limits.max_answers)
         labels = _spread(request.rid, count, "rid", str)
         salts = cache_salts(request.cache_salt, count)
         scheduling = scheduling_fields(request.priority, request.tenant, request.deadline_s, count)
-        return [
+        checked = [
             self._check(
-                index=i,
+                index=i * n,
                 text=texts[i] if texts is not None else None,
                 ids=id_lists[i] if id_lists is not None else None,
                 sampling=sampling[i],
@@ -176,11 +186,12 @@ class TokenizerManager:
             )
             for i in range(count)
         ]
+        return checked if n == 1 else [_choice(one, j, n) for one in checked for j in range(n)]
 
     def dispatch(self, checked: Sequence[CheckedRequest]) -> list[ReqState]:
         """Hand prepared requests to the scheduler."""
-        labels = [one.state.label for one in checked]
-        if len(set(labels)) < len(labels) or not self._labels.isdisjoint(labels):
+        names = [name for one in checked for name in one.state.own_names]
+        if len(set(names)) < len(names) or not self._labels.keys().isdisjoint(names):
             raise RequestError("rid is used twice, or by a request that is still running", param="rid")
         alone = not self.rid_to_state
         if alone:
@@ -195,7 +206,8 @@ class TokenizerManager:
             raise
         for one in checked:
             self.rid_to_state[one.state.rid] = one.state
-            self._labels.add(one.state.label)
+            for name in one.state.names:
+                self._labels[name] = self._labels.get(name, 0) + 1
             self._to_scheduler.send(one.request)
         return [one.state for one in checked]
 
@@ -207,8 +219,8 @@ class TokenizerManager:
             self._to_scheduler.send(AbortRequest(rid=state.rid, reason=reason))
 
     def labelled(self, label: str) -> list[ReqState]:
-        """The live requests that a client knows under this id: one or none."""
-        return [state for state in self.rid_to_state.values() if state.label == label and state.finish is None]
+        """The live requests that a client knows under this id: one, all choices of one prompt, or none."""
+        return [state for state in self.rid_to_state.values() if label in state.names and state.finish is None]
 
     # control
 
@@ -280,7 +292,7 @@ class TokenizerManager:
             if output.stop_scheduler:
                 self._to_scheduler.send(StopRequest(rid=state.rid))
             if was_open and state.finish is not None:
-                self._labels.discard(state.label)
+                self._forget_names(state)
             if state.closed:
                 # Counters and stage times of the scheduler come with its last word, so this is the moment to tell.
                 del self.rid_to_state[state.rid]
@@ -295,6 +307,12 @@ class TokenizerManager:
         self._tell_finished(finished)
         if self.on_news is not None and changed:
             self.on_news(changed)
+
+    def _forget_names(self, state: ReqState) -> None:
+        for name in state.names:
+            self._labels[name] -= 1
+            if not self._labels[name]:
+                del self._labels[name]
 
     def _on_reply(self, message: ControlReply) -> None:
         if message.control_id not in self._replies:
@@ -452,6 +470,27 @@ class TokenizerManager:
         )
         if told:
             self._observers.notify("jackfield_requests_finished", requests=told)
+
+
+def _choice(checked: CheckedRequest, choice: int, n: int) -> CheckedRequest:
+    """One of the n answers to a prompt that was checked: a request of its own, over the same ids."""
+    first = checked.state
+    sampling = msgspec.structs.replace(first.sampling, seed=choice_seed(first.sampling.seed, choice))
+    rid = checked.request.rid if choice == 0 else uuid.uuid4().hex
+    state = ReqState(
+        rid=rid,
+        label=choice_label(first.label, choice, n),
+        index=first.index + choice,
+        prompt_tokens=first.prompt_tokens,
+        sampling=sampling,
+        stream=first.stream,
+        now=first.received_at,
+        choice=choice,
+        call_label=first.label,
+    )
+    if choice == 0:
+        state.times = first.times  # the prompt was tokenized once
+    return CheckedRequest(request=msgspec.structs.replace(checked.request, rid=rid, sampling=sampling), state=state)
 
 
 def _spread(given: Any, count: int, name: str, kind: type) -> list[Any] | None:

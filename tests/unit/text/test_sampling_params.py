@@ -166,8 +166,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 ASKING: dict[str, list[Any]] = {
-    "n": [2, 0, True, "1"],
-    "best_of": [2],
     "beam_width": [2],
     "num_beams": [4],
     "logprobs": [True, 0, 5],
@@ -195,7 +193,6 @@ ASKING: dict[str, list[Any]] = {
     "return_hidden_states": [True, "last"],
 }
 NEUTRAL = {
-    "n": 1,
     "frequency_penalty": 0,
     "presence_penalty": 0.0,
     "repetition_penalty": 1.0,

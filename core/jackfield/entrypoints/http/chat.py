@@ -19,6 +19,7 @@ from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_o
 from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
 from jackfield.managers.capacity import check_capacity
+from jackfield.managers.req_state import ReqState
 from jackfield.managers.tokenizer_manager import GenerateRequest
 
 KIND, CHUNK = "chat.completion", "chat.completion.chunk"
@@ -37,12 +38,15 @@ async def chat_completions(exchange: Exchange) -> ASGIApp:
     call = await service.submit(lambda: _request(exchange, body, head))
     if body.stream:
         updates = service.news(call, pieces)
-        return EventStream(_events(head, with_usage, await anext(updates), updates))
-    [answer] = await service.answers(call)
-    [state] = call.states
-    message = {"role": "assistant", "content": answer["text"], "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_word(state.finish)}
-    return json_response(head.object(KIND, [choice], usage(call.states)))
+        return EventStream(_events(head, len(call.states), with_usage, await anext(updates), updates))
+    answers = await service.answers(call)
+    choices = [_choice(state, answer["text"]) for state, answer in zip(call.states, answers, strict=True)]
+    return json_response(head.object(KIND, choices, usage(call.states)))
+
+
+def _choice(state: ReqState, text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return {"index": state.index, "message": message, "logprobs": None, "finish_reason": finish_word(state.finish)}
 
 
 def _check(exchange: Exchange, body: ChatBody) -> None:
@@ -120,10 +124,10 @@ def _chunk(head: Head, index: int, delta: dict[str, Any], finish_reason: str | N
 
 
 async def _events(
-    head: Head, with_usage: bool, first: list[Piece], updates: AsyncGenerator[list[Piece], None]
+    head: Head, choices: int, with_usage: bool, first: list[Piece], updates: AsyncGenerator[list[Piece], None]
 ) -> AsyncGenerator[bytes, None]:
     try:
-        yield _chunk(head, 0, {"role": "assistant", "content": ""}, None)
+        yield b"".join(_chunk(head, i, {"role": "assistant", "content": ""}, None) for i in range(choices))
         tokens = None
         batch: list[Piece] | None = first
         while batch is not None:

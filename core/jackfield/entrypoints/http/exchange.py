@@ -97,12 +97,13 @@ def finish_word(finish: FinishReason | None) -> str | None:
 
 
 def usage(states: Sequence[ReqState]) -> dict[str, Any]:
-    """Of finished requests, together."""
-    prompt = sum(state.prompt_tokens for state in states)
+    """Of finished requests, together. A prompt counts once, however many answers it has."""
+    prompts = [state for state in states if state.choice == 0]
+    prompt = sum(state.prompt_tokens for state in prompts)
     completion = sum(len(state.output_ids) for state in states)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(state.cached_tokens for state in states)},
+        "prompt_tokens_details": {"cached_tokens": sum(state.cached_tokens for state in prompts)},
     }

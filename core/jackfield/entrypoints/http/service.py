@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.calls import Answer, Call, Mover, final_answer
+from jackfield.entrypoints.calls import Answer, Call, Mover, final_answer, raise_first_failure
 from jackfield.entrypoints.driver import DrivenRuntime
 from jackfield.entrypoints.http.auth import Hosts, Keys
 from jackfield.entrypoints.http.errors import unavailable
@@ -144,6 +144,7 @@ class Service:
         try:
             while not call.closed:
                 await call.wait_async()
+                raise_first_failure(call)
             return call.read(lambda states: [final_answer(state) for state in states])  # type: ignore[no-any-return]
         finally:
             if not call.closed:

@@ -52,8 +52,8 @@ class Sampling(OpenAI):
     deadline_s: Any = Field(
         None, description="Extension, for policies that look at it: seconds from arrival. It orders, and ends nothing."
     )
-    n: NotYet = None
-    best_of: NotYet = None
+    n: Any = Field(None, description="Answers to each prompt, at most 128; the choices of prompt i are i*n to i*n+n-1.")
+    best_of: Any = Field(None, description="Absent, or the same as `n`.")
     logprobs: NotYet = None
     regex: NotYet = None
     ebnf: NotYet = None
