@@ -212,6 +212,16 @@ class Engine:
             return server_info(self._runtime, self._runtime.scheduler.state().as_data())
         return server_info(self._runtime, self._mover.control(TokenizerManager.request_state).data)
 
+    def why(self, rid: str) -> dict[str, Any]:
+        """What became of the request with this id, and why: the answer's `meta_info["id"]`, or the `rid` that was given.
+
+        Returns {requests, ring, ended_kept}: a life for each request known under the id (none: it is not known, or ended
+        too long ago), and how far back the record goes. `jackfield.managers.story.story` puts it into words.
+        """
+        if isinstance(self._runtime, InlineRuntime) and self._runtime.failure is not None:
+            return self._runtime.scheduler.why(rid)
+        return self._mover.control(lambda manager: manager.why(rid)).detail
+
     def expose_metrics(self, accept: str = "") -> Exposition | None:
         """What a scrape would get from the first sink that answers one, in a format of `accept` (as in HTTP); None: no sink
         does. With metrics=["prometheus"], `.body` is Prometheus' text."""

@@ -75,6 +75,8 @@ class FinishReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     """rid is the runtime's own id, unique among live requests.
 
+    names   other ids under which people know it, that of its answer first; not unique
+
     priority, tenant, deadline   see `managers.scheduling_fields`
     """
 
@@ -86,6 +88,7 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     tenant: str | None = None
     deadline: float | None = None
     cache_salt: str | None = None
+    names: tuple[str, ...] = ()
 
 
 class AbortRequest(Message, frozen=True, kw_only=True):
@@ -110,6 +113,13 @@ class StateRequest(Message, frozen=True, kw_only=True):
     """Asks for the scheduler's numbers."""
 
     control_id: int
+
+
+class WhyRequest(Message, frozen=True, kw_only=True):
+    """Asks for the lives of the requests known under this id; `ControlReply.detail` has what `DecisionLog.why` gives."""
+
+    control_id: int
+    name: str
 
 
 class WarmUpRequest(Message, frozen=True, kw_only=True):
@@ -170,12 +180,13 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
 
 
 class ControlReply(Message, frozen=True, kw_only=True):
-    """Answer to a control request. `data` holds plain values."""
+    """Answer to a control request. `data` holds plain values, `detail` nested ones."""
 
     control_id: int
     ok: bool
     message: str = ""
     data: dict[str, float | int | str | None] = {}
+    detail: dict[str, Any] = {}
 
 
 # scheduler -> detokenizer -> main
@@ -239,6 +250,14 @@ class BatchTextOutput(Message, frozen=True, kw_only=True):
     outputs: list[TextOutput] = []
 
 
-ToScheduler = TokenizedGenerateRequest | AbortRequest | StopRequest | FlushCacheRequest | StateRequest | WarmUpRequest
+ToScheduler = (
+    TokenizedGenerateRequest
+    | AbortRequest
+    | StopRequest
+    | FlushCacheRequest
+    | StateRequest
+    | WhyRequest
+    | WarmUpRequest
+)
 ToDetokenizer = BatchTokenOutput
 ToMain = BatchTextOutput | ControlReply | SchedulerReport

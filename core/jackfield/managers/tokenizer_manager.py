@@ -30,6 +30,7 @@ from jackfield.ipc.messages import (
     StopRequest,
     TokenizedGenerateRequest,
     WarmUpRequest,
+    WhyRequest,
 )
 from jackfield.managers.cache_salt import cache_salts
 from jackfield.managers.capacity import check_capacity
@@ -56,6 +57,7 @@ class GenerateRequest:
     input_ids          ids, or a list of id lists; exactly one of prompt and input_ids
     sampling_params    a mapping, or one a prompt; `n` above 1 makes n answers of each prompt
     rid                the client's own id, or one a prompt; with n above 1 the answers have it with their number
+    call_id            a further id by which people know the call: X-Request-Id
     cache_salt         see `cache_salt`, or one a prompt
     priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
     """
@@ -65,6 +67,7 @@ class GenerateRequest:
     sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     stream: bool = False
     rid: str | Sequence[str] | None = None
+    call_id: str | None = None
     cache_salt: str | Sequence[str | None] | None = field(default=None, repr=False)
     priority: int | Sequence[int | None] | None = None
     tenant: str | Sequence[str | None] | None = None
@@ -183,6 +186,7 @@ class TokenizerManager:
                 cache_salt=salts[i],
                 scheduling=scheduling[i],
                 stream=request.stream,
+                call_id=request.call_id,
             )
             for i in range(count)
         ]
@@ -235,6 +239,13 @@ class TokenizerManager:
         control_id = next(self._control_ids)
         self._replies[control_id] = None
         self._to_scheduler.send(StateRequest(control_id=control_id))
+        return control_id
+
+    def why(self, name: str) -> int:
+        """Ask for the lives of the requests that are known under this id."""
+        control_id = next(self._control_ids)
+        self._replies[control_id] = None
+        self._to_scheduler.send(WhyRequest(control_id=control_id, name=name))
         return control_id
 
     def begin_warm_up(self) -> int:
@@ -368,6 +379,7 @@ class TokenizerManager:
         cache_salt: str | None,
         scheduling: SchedulingFields,
         stream: bool,
+        call_id: str | None,
     ) -> CheckedRequest:
         began = self._clock.now()
         param = "prompt" if ids is None else "input_ids"
@@ -418,6 +430,7 @@ class TokenizerManager:
             tenant=scheduling.tenant,
             deadline=scheduling.deadline,
             cache_salt=cache_salt,
+            names=tuple(name for name in (label, call_id) if name is not None),
         )
         return CheckedRequest(request=message, state=state)
 

@@ -58,7 +58,11 @@ WALK = [pytest.param(route, method, id=f"{method} {route.path}") for route, meth
 
 def test_the_open_list_is_written_and_short() -> None:
     assert {route.path for route in ROUTES if route.level is Level.OPEN} == OPEN_PATHS
-    assert {route.path for route in ROUTES if route.level is Level.ADMIN} == {"/flush_cache", "/abort_request"}
+    assert {route.path for route in ROUTES if route.level is Level.ADMIN} == {
+        "/flush_cache",
+        "/abort_request",
+        "/requests/{rid:path}/why",
+    }
 
 
 @pytest.mark.parametrize(("route", "method"), WALK)

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
         "plugins": ("jackfield.entrypoints.cli.plugins", "show which plugins are installed"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
+        "why": ("jackfield.entrypoints.cli.why", "tell what became of a request, and why"),
     }
 )
 """Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""

@@ -107,6 +107,7 @@ def _request(exchange: Exchange, body: ChatBody, head: Head) -> GenerateRequest:
         sampling_params=sampling,
         stream=bool(body.stream),
         rid=head.id,
+        call_id=exchange.label,
         cache_salt=body.cache_salt,
         priority=body.priority,
         tenant=body.tenant,

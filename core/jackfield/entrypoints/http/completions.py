@@ -73,6 +73,7 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
         sampling_params=sampling,
         stream=bool(body.stream),
         rid=labels if several else labels[0],
+        call_id=exchange.label,
         cache_salt=body.cache_salt,
         priority=body.priority,
         tenant=body.tenant,

@@ -72,6 +72,7 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
         sampling_params=body.sampling_params,
         stream=bool(body.stream),
         rid=body.rid,
+        call_id=exchange.label,
         cache_salt=body.cache_salt,
         priority=body.priority,
         tenant=body.tenant,

@@ -12,6 +12,7 @@ from jackfield import __version__
 from jackfield.entrypoints.http.errors import ApiError, unavailable
 from jackfield.entrypoints.http.exchange import Exchange, json_response, unknown_model
 from jackfield.entrypoints.server_info import server_info
+from jackfield.managers.story import story
 from jackfield.managers.tokenizer_manager import TokenizerManager
 
 
@@ -88,6 +89,15 @@ async def model_info(exchange: Exchange) -> ASGIApp:
 async def info(exchange: Exchange) -> ASGIApp:
     state = await exchange.service.ask(TokenizerManager.request_state)
     return json_response(server_info(exchange.service.serving.replica, state.data))
+
+
+async def why(exchange: Exchange) -> ASGIApp:
+    name = exchange.path["rid"]
+    reply = await exchange.service.ask(lambda manager: manager.why(name))
+    told = story(reply.detail, name)
+    if not reply.detail["requests"]:
+        raise ApiError(404, told[0], code="request_not_known")
+    return json_response({**reply.detail, "story": told})
 
 
 async def plugins(exchange: Exchange) -> ASGIApp:

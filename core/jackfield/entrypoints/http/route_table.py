@@ -133,6 +133,13 @@ ROUTES: tuple[HttpRoute, ...] = (
         "Metrics for Prometheus; 404 without a sink that shows any.",
         answer="the text format that `Accept` asks for",
     ),
+    _get(
+        "/requests/{rid:path}/why",
+        Level.ADMIN,
+        info.why,
+        "A request's life: what it waited for, when it ran, how it ended. 404 if it is not known (any more).",
+        answer="requests (who, state, events), ring and ended_kept (how far back the record goes), story (the same in words)",
+    ),
     HttpRoute(
         path="/flush_cache",
         methods=("GET", "POST"),

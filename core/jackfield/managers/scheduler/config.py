@@ -32,6 +32,8 @@ class SchedulerConfig:
                           "forest" `SchedulerView.forest`
     report_interval       least seconds between two reports to the main process while steps run; 0: one a step
     collect_metrics       whether reports carry every step's duration
+    decision_steps        steps of the record of decisions; 0: none is kept, which is for measuring what it costs
+    ended_lives           ended requests whose lives it keeps
     policy_plugin, cache_plugin, worker_plugin   their keys "kind.instance" in the fault ledger
     """
 
@@ -51,6 +53,8 @@ class SchedulerConfig:
     policy_needs: frozenset[str] = frozenset()
     report_interval: float = 1.0
     collect_metrics: bool = False
+    decision_steps: int = 1024
+    ended_lives: int = 1024
     policy_plugin: str = "schedule_policy"
     cache_plugin: str = "cache"
     worker_plugin: str = "worker"
@@ -76,7 +80,7 @@ class SchedulerConfig:
                 f"chunked_prefill_size is {self.chunk}; it must be -1 or between 1 and max_prefill_tokens, "
                 f"{self.max_prefill_tokens}"
             )
-        for name in ("max_skips", "hold_back_tokens", "report_interval"):
+        for name in ("max_skips", "hold_back_tokens", "report_interval", "decision_steps", "ended_lives"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if self.max_queued_requests is not None and self.max_queued_requests < 1:

@@ -18,8 +18,10 @@ from jackfield.ipc.messages import (
     StopRequest,
     TokenizedGenerateRequest,
     WarmUpRequest,
+    WhyRequest,
 )
 from jackfield.managers.errors import RequestError
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.gates import Gates
 from jackfield.managers.scheduler.intake import Intake, refusal
 from jackfield.managers.scheduler.memory import KVMemory
@@ -51,6 +53,7 @@ class Control:
         to_main: Sender,
         state: Callable[[], SchedulerState],
         mute: Callable[[bool], None],
+        decisions: DecisionLog,
     ) -> None:
         self.duplicate_rids = 0
         self._live = live
@@ -63,6 +66,7 @@ class Control:
         self._to_main = to_main
         self._state = state
         self._mute = mute
+        self._decisions = decisions
         self._now = 0.0
         self._flushes: list[FlushCacheRequest | WarmUpRequest] = []
         self._dispatch = Dispatcher(
@@ -72,6 +76,7 @@ class Control:
                 StopRequest: self._stop,
                 FlushCacheRequest: self._flush_cache,
                 StateRequest: self._tell_state,
+                WhyRequest: self._tell_why,
                 WarmUpRequest: self._warm_up,
             }
         )
@@ -90,7 +95,9 @@ class Control:
         except RequestError as error:
             opened = RequestOpened(rid=message.rid, sampling=message.sampling, stream=message.stream)
             self._outbox.refuse(opened, refusal(error), len(message.input_ids))
+            self._decisions.refused(message, refusal(error), self._now)
             return
+        self._decisions.arrived(request, message, len(self._waiting), len(self._live) - len(self._waiting))
         self._live[request.rid] = request
         self._outbox.open(request)
         if (ending := self._gates.enter(request)) is not None:
@@ -146,3 +153,7 @@ class Control:
 
     def _tell_state(self, message: StateRequest) -> None:
         self._to_main.send(ControlReply(control_id=message.control_id, ok=True, data=self._state().as_data()))
+
+    def _tell_why(self, message: WhyRequest) -> None:
+        reply = ControlReply(control_id=message.control_id, ok=True, detail=self._decisions.why(message.name))
+        self._to_main.send(reply)

@@ -20,6 +20,7 @@ from jackfield.hookspecs import (
     StepBudget,
     StepRecord,
 )
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.watchers import Ledger
 
 _DEFAULT_BUDGET = StepBudget()
@@ -32,10 +33,11 @@ class BadPolicyAnswer(Exception):
 class PolicyGuard:
     """takes, observes: whether the policy overrides `take` and `observe`; they are called only then."""
 
-    def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str) -> None:
+    def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str, decisions: DecisionLog) -> None:
         self._policy = policy
         self._ledger = ledger
         self._name = name
+        self._decisions = decisions
         self.takes = type(policy).take is not SchedulePolicy.take
         self.observes = type(policy).observe is not SchedulePolicy.observe
 
@@ -85,6 +87,7 @@ class PolicyGuard:
             self._fault(error)
 
     def _fault(self, error: Exception) -> None:
+        self._decisions.fault(error)
         self._ledger.record(self._name, FaultScope.DEGRADE, error)
 
 

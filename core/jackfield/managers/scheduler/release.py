@@ -8,6 +8,7 @@ import numpy as np
 
 from jackfield.ipc.messages import FinishReason
 from jackfield.managers.scheduler.batch import RowDeltas
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.output import Outbox
@@ -51,6 +52,7 @@ class Releaser:
         deltas: RowDeltas,
         hold_back: HoldBack,
         outbox: Outbox,
+        decisions: DecisionLog,
     ) -> None:
         self._live = live
         self._waiting = waiting
@@ -59,6 +61,7 @@ class Releaser:
         self._deltas = deltas
         self._hold_back = hold_back
         self._outbox = outbox
+        self._decisions = decisions
         self.ended = Ended()
 
     def release(self, endings: list[Ending], now: float) -> None:
@@ -85,6 +88,7 @@ class Releaser:
             del self._live[request.rid]
             ended = self.ended.aborted if ending.finish.type == "abort" else self.ended.finished
             ended.append(request.uid)
+            self._decisions.ended(request, ending.finish, now)
             self._outbox.finish(request, ending.ids, ending.finish, cached, retractions)
         if waiting_rows:
             self._waiting.drop(np.array(waiting_rows, dtype=np.intp))

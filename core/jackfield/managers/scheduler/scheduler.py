@@ -27,6 +27,7 @@ from jackfield.managers.scheduler.admission import Admission
 from jackfield.managers.scheduler.batch import RowDeltas, ScheduleBatch, StepInFlight, book_launch, to_worker_batch
 from jackfield.managers.scheduler.config import SchedulerConfig, check_limits
 from jackfield.managers.scheduler.control import Control
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.gates import Gates
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
@@ -95,7 +96,8 @@ class Scheduler:
         self._gates = Gates(gates, self._waiting, ledger)
         self._running = RunningTable(limits.max_rows)
         self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
-        self._policy = PolicyGuard(policy, ledger, config.policy_plugin)
+        self._decisions = DecisionLog(steps=config.decision_steps, ended=config.ended_lives)
+        self._policy = PolicyGuard(policy, ledger, config.policy_plugin, self._decisions)
         self._deltas = RowDeltas()
         self._outbox = Outbox(to_detokenizer)
         hold_back = HoldBack(config.hold_back_tokens, limits.page_size)
@@ -107,6 +109,7 @@ class Scheduler:
             deltas=self._deltas,
             hold_back=hold_back,
             outbox=self._outbox,
+            decisions=self._decisions,
         )
         admission = Admission(
             max_running=config.max_running_requests,
@@ -165,6 +168,7 @@ class Scheduler:
             to_main=to_main,
             state=self.state,
             mute=self._mute,
+            decisions=self._decisions,
         )
         self._invariants = InvariantChecker(
             live=live, waiting=self._waiting, running=self._running, memory=self._memory
@@ -206,9 +210,11 @@ class Scheduler:
     def next_batch(self, want: Want = Want.ANY) -> ScheduleBatch | None:
         if not len(self._running) and not len(self._waiting):
             return None
-        batch = self._planner.plan(self._view(), want, self._decided + 1)
+        view = self._view()
+        batch = self._planner.plan(view, want, self._decided + 1)
         if batch is not None:
             self._decided += 1
+        self._decisions.decided(batch, view, self._running, len(self._waiting), self._clock.now())
         return batch
 
     def launch(self, batch: ScheduleBatch, lane: int = 0) -> StepInFlight:
@@ -238,6 +244,7 @@ class Scheduler:
             deferred=self._limits.deferred,
         )
         self._in_flight.append(step)
+        self._decisions.launched(batch.step, self._clock.now() - now)
         return step
 
     def sample(self, step: InFlight) -> None:
@@ -253,17 +260,20 @@ class Scheduler:
         mine = self._own(step)
         if mine is not self._in_flight[0]:
             raise RuntimeError(f"step {mine.batch.step} is committed before step {self._in_flight[0].batch.step}")
+        began = self._clock.now()
         if mine.launched is not None:
             if mine.pending is None:
                 raise RuntimeError(f"step {mine.batch.step} is committed before it was sampled")
             with self._worker_call():
                 result = mine.fetch(None)
-            self._results.apply(mine, result, self._clock.now())
+            began = self._clock.now()
+            self._results.apply(mine, result, began)
         self._in_flight.popleft()
         self._outbox.flush()
         self._committed += 1
         self._last_commit = self._clock.now()
         self._unchecked = True
+        self._decisions.committed(mine, began, self._last_commit)
         self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
         self._reporter.committed(mine, self._last_commit, len(self._running) + len(self._waiting))
         self._control.committed()
@@ -335,6 +345,10 @@ class Scheduler:
             duplicate_rids=self._control.duplicate_rids,
             invariant_failures=self._invariant_failures,
         )
+
+    def why(self, name: str) -> dict[str, Any]:
+        """See `DecisionLog.why`."""
+        return self._decisions.why(name)
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation. For tests and operators; may be slow."""
