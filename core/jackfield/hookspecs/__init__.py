@@ -66,6 +66,7 @@ from jackfield.hookspecs.loader import (
     TokenizerFiles,
     Weight,
 )
+from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookimpl, hookspec
 from jackfield.hookspecs.metrics import Exposition, Metric, MetricsContext, MetricsSink, MetricsSpecs, Sample
 from jackfield.hookspecs.model import (
@@ -192,6 +193,8 @@ __all__ = [
     "LoadReport",
     "LoaderContext",
     "LoaderSpecs",
+    "LogprobSpec",
+    "Logprobs",
     "Metric",
     "MetricsContext",
     "MetricsSink",

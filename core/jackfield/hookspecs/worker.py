@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs.common import PluginContext, no_slots
+from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookspec
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class RowOpen:
     min_new_tokens, end_ids   [min_new_tokens] no id of `end_ids`, int32 [k], is drawn before so many outputs
     processors    [logits_processors] instance -> the parameters that the request gave, JSON values, in the stack's order
     outputs       how many of `history`, at its end, are outputs of the request
+    logprobs      what entries the row wants; None: none. Only for workers that declare the feature `logprobs`; prompt
+                  entries only for those that declare `prompt_logprobs`
     """
 
     row: int
@@ -67,6 +70,7 @@ class RowOpen:
     min_new_tokens: int = 0
     end_ids: NDArray[np.int32] = field(default_factory=no_slots)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    logprobs: LogprobSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +129,13 @@ class WorkerResult:
     starts    int32 [n + 1]: row i's tokens are tokens[starts[i]:starts[i+1]]: none for a chunk, one to the batch's `most`
               for a sampled row. Those behind a token that ends the request are discarded
     errors    batch index -> message, for rows that failed alone (NaN logits, say)
+    logprobs  the entries that rows of the batch want; None if no row wants any
     """
 
     tokens: NDArray[np.int32]
     starts: NDArray[np.int32]
     errors: Mapping[int, str] = field(default_factory=dict)
-    logprobs: Any = None
+    logprobs: Logprobs | None = None
     pooled: Any = None
     hidden: Any = None
 

@@ -52,6 +52,35 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logits_processors: dict[str, dict[str, Any]] = {}
 
 
+class LogprobParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request wants of log-probabilities, already validated (`managers.logprob_fields`).
+
+    start   position of the prompt from which its tokens get entries: all after this one; the prompt's length: none
+    top     how many of the likeliest tokens each entry names
+    ids     tokens whose values each entry gives beside
+    texts   the native answer names tokens by text too
+    """
+
+    start: int
+    top: int = 0
+    ids: tuple[int, ...] = ()
+    texts: bool = False
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Entries of n tokens that follow each other, as arrays in bytes, little-endian. k: the request's `top`, i: its ids.
+
+    chosen       float32 [n]
+    top_values   float32 [n, k], top_ids int32 [n, k]: falling
+    ids_values   float32 [n, i]
+    """
+
+    chosen: bytes = b""
+    top_values: bytes = b""
+    top_ids: bytes = b""
+    ids_values: bytes = b""
+
+
 class FinishReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request ended.
 
@@ -89,6 +118,7 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     deadline: float | None = None
     cache_salt: str | None = None
     names: tuple[str, ...] = ()
+    logprobs: LogprobParams | None = None
 
 
 class AbortRequest(Message, frozen=True, kw_only=True):
@@ -208,6 +238,8 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     finish           set exactly once a request, on its last entry; by then the scheduler holds nothing of it
     prompt_tokens, cached_tokens, retractions   set on the last entry
     stage_times      on the last entry: seconds in the scheduler by stage ("queue", "prefill", "decode")
+    logprobs         an entry for each of `ids`; prompt_logprobs: of prompt tokens, those that follow what was sent before.
+                     Both only for requests that want them
     """
 
     rid: str
@@ -217,6 +249,8 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cached_tokens: int = 0
     retractions: int = 0
     stage_times: dict[str, float] = {}
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: TokenLogprobs | None = None
 
 
 class BatchTokenOutput(Message, frozen=True, kw_only=True):
@@ -232,6 +266,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish   set exactly once: the answer is complete
     closed   the scheduler holds nothing of the request any more; set exactly once, with `finish` or after it
     stop_scheduler   the detokenizer ended it (stop string) while the scheduler still runs it
+    logprobs, prompt_logprobs   as in `TokenOutput`
     """
 
     rid: str
@@ -244,6 +279,8 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int = 0
     retractions: int = 0
     stage_times: dict[str, float] = {}
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: TokenLogprobs | None = None
 
 
 class BatchTextOutput(Message, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Launched, SamplingRows, WorkerResult
+from jackfield.model_executor.logprobs import StepEntries
 
 NOT_FINITE = "the model's output is not a number (NaN or infinity); the request was stopped"
 _POLL_SECONDS = 2e-4
@@ -21,9 +22,10 @@ class TorchLaunched(Launched):
     sampling   their parameters
     rows       int32 [n] the batch's rows; owners int64 [n] whose they are
     sampled    int64 [m] batch indices of the sampled rows
+    entries    what is computed of log-probabilities; None: no row wants any
     """
 
-    __slots__ = ("logits", "order", "owners", "rows", "sampled", "sampling", "step")
+    __slots__ = ("entries", "logits", "order", "owners", "rows", "sampled", "sampling", "step")
 
     def __init__(
         self,
@@ -35,7 +37,9 @@ class TorchLaunched(Launched):
         sampled: NDArray[np.int64],
         logits: torch.Tensor | None,
         sampling: SamplingRows | None,
+        entries: StepEntries | None = None,
     ) -> None:
+        self.entries = entries
         self.step = step
         self.order = order
         self.rows = rows
@@ -48,13 +52,23 @@ class TorchLaunched(Launched):
 class TorchResult:
     """`PendingResult` of one step. tokens int64 [m] on the device, negative where a row's logits were not finite."""
 
-    def __init__(self, num_rows: int, sampled: NDArray[np.int64], tokens: torch.Tensor | None) -> None:
+    def __init__(
+        self,
+        num_rows: int,
+        sampled: NDArray[np.int64],
+        tokens: torch.Tensor | None,
+        entries: StepEntries | None = None,
+    ) -> None:
         self._num_rows = num_rows
         self._sampled = sampled
         self._tokens = None if tokens is None else _to_host(tokens)
+        self._entries = entries
+        device = None if tokens is None else tokens.device
+        if entries is not None:
+            device = entries.to_host(_to_host) or device
         self._copied: torch.Event | None = None
-        if tokens is not None and tokens.device.type == "cuda":
-            self._copied = torch.Event(tokens.device)
+        if device is not None and device.type == "cuda":
+            self._copied = torch.Event(device)
             self._copied.record()
 
     def ready(self) -> bool:
@@ -74,7 +88,12 @@ class TorchResult:
             tokens = drawn[good].astype(np.int32)
         starts = np.zeros(self._num_rows + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])
-        return WorkerResult(tokens=tokens, starts=starts, errors=errors)
+        logprobs = None
+        if self._entries is not None:
+            failed = np.zeros(self._num_rows, dtype=np.bool_)
+            failed[list(errors)] = True
+            logprobs = self._entries.result(self._sampled, failed)
+        return WorkerResult(tokens=tokens, starts=starts, errors=errors, logprobs=logprobs)
 
     @staticmethod
     def _wait(event: torch.Event, timeout: float | None) -> None:

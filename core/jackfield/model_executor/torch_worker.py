@@ -25,6 +25,7 @@ from jackfield.model_executor.dtypes import dtype_name, torch_dtype
 from jackfield.model_executor.forward_batch import make_forward_batch
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.loading import load_model
+from jackfield.model_executor.logprobs import LogprobTable
 from jackfield.model_executor.memory import available_bytes, pool_tokens
 from jackfield.model_executor.model_runner import ModelRunner
 from jackfield.model_executor.req_to_token import ReqToTokenTable
@@ -111,6 +112,7 @@ class TorchWorker(ModelWorker):
         self._rows = RowStates(max_rows)
         self._newest = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self._sampling = SamplingTable(max_rows, shape.vocab_size, device=str(device))
+        self._logprobs = LogprobTable(max_rows, shape.vocab_size)
         self._launched = 0
         self._sampled = 0
 
@@ -126,16 +128,19 @@ class TorchWorker(ModelWorker):
         self._rows.apply(batch)
         for row in batch.closed.tolist():
             self._sampling.close(row)
+            self._logprobs.close(row)
         self._table.clear(batch.closed)
         for opened in batch.opened:
             self._sampling.open(opened)
+            self._logprobs.open(opened)
         self._table.apply(batch.writes)
 
-        logits = sampling = None
+        logits = sampling = entries = None
         sampled = batch.sample.nonzero()[0]
         if batch.rows.size:
             forward = make_forward_batch(batch, self._table, self._newest, self._groups)
-            logits = runner.forward(forward)
+            entries = self._logprobs.step(batch)
+            logits = runner.forward(forward, entries)
             if sampled.size:
                 # Taken now: a later launch may close the row and open it for another request before `sample`.
                 sampling = self._sampling.rows(batch.rows[sampled], batch.computed[sampled] + batch.new_tokens[sampled])
@@ -148,6 +153,7 @@ class TorchWorker(ModelWorker):
             sampled=sampled,
             logits=logits,
             sampling=sampling,
+            entries=entries,
         )
 
     @torch.inference_mode()
@@ -162,15 +168,19 @@ class TorchWorker(ModelWorker):
             raise ValueError("this worker does not take token masks")
         self._sampled = step.order
         if step.logits is None or step.sampling is None:
-            return TorchResult(step.rows.size, step.sampled, None)
+            return TorchResult(step.rows.size, step.sampled, None, step.entries)
+        if step.entries is not None:
+            step.entries.keep_raw(step.logits)
         tokens = self._ops.sample(step.logits, step.sampling)  # -1 for a row whose logits are not finite
+        if step.entries is not None:
+            step.entries.add_sampled(tokens, step.sampled)
         step.logits = step.sampling = None
         rows, owners = step.rows[step.sampled], step.owners[step.sampled]
         still = self._rows.sampled(rows, owners)
         # A row that failed relays token 0, if a step after it is in flight already: an id like any other, never kept.
         newest = tokens.clamp(min=0)[upload(still.nonzero()[0], self._device, "int64")]
         self._newest[upload(rows[still], self._device, "int64")] = newest
-        return TorchResult(step.rows.size, step.sampled, tokens)
+        return TorchResult(step.rows.size, step.sampled, tokens, step.entries)
 
     def close(self) -> None:
         """Drop the model, the KV pool and the tables. A result that is still pending stays readable."""

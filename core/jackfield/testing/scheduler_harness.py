@@ -24,6 +24,7 @@ from jackfield.ipc.messages import (
     BatchTokenOutput,
     ControlReply,
     FinishReason,
+    LogprobParams,
     RequestOpened,
     SamplingParams,
     SchedulerReport,
@@ -136,6 +137,7 @@ class SchedulerHarness:
         priority: int = 0,
         tenant: str | None = None,
         deadline: float | None = None,
+        logprobs: LogprobParams | None = None,
         **sampling: Any,
     ) -> str:
         """Send a request; greedy unless told otherwise. deadline: seconds from its arrival."""
@@ -144,7 +146,13 @@ class SchedulerHarness:
         params = SamplingParams(**{"temperature": 0.0, **sampling})
         self.inbox.send(
             TokenizedGenerateRequest(
-                rid=rid, input_ids=ids, sampling=params, priority=priority, tenant=tenant, deadline=deadline
+                rid=rid,
+                input_ids=ids,
+                sampling=params,
+                priority=priority,
+                tenant=tenant,
+                deadline=deadline,
+                logprobs=logprobs,
             )
         )
         return rid

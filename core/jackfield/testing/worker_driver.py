@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jackfield.hookspecs import Launched, ModelWorker, ModelWorkerBatch, RowOpen, RowWrites, WorkerResult
+from jackfield.hookspecs import Launched, LogprobSpec, ModelWorker, ModelWorkerBatch, RowOpen, RowWrites, WorkerResult
 
 
 @dataclass(kw_only=True, eq=False)
@@ -70,6 +70,7 @@ class WorkerDriver:
         min_p: float = 0.0,
         seed: int = 0,
         row: int | None = None,
+        logprobs: LogprobSpec | None = None,
     ) -> DrivenRequest:
         """Open a row for a prompt; its first `shared_len` tokens (whole pages) take `share`'s slots and count as computed."""
         if shared_len % self._page_size:
@@ -94,6 +95,7 @@ class WorkerDriver:
                 top_p=top_p,
                 min_p=min_p,
                 seed=seed,
+                logprobs=logprobs,
             )
         )
         return request

@@ -121,8 +121,7 @@ class Admission:
                 return
             request: Request = requests[row]
             length = len(request.prompt)
-            # The last token is always computed: without it there is nothing to sample the first output from.
-            limit = round_down(length - 1, memory.page_size)
+            limit = round_down(request.most_cached(length), memory.page_size)
             if place >= overdue and self._hold_back.active:
                 cached = min(int(memory.peek([request.prompt_key])[0]), limit)
                 if self._hold_back.blocks(request, cached):

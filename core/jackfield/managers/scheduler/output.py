@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jackfield.ipc.channels import Sender
-from jackfield.ipc.messages import BatchTokenOutput, FinishReason, RequestOpened, TokenOutput
+from jackfield.ipc.messages import BatchTokenOutput, FinishReason, RequestOpened, TokenLogprobs, TokenOutput
 from jackfield.managers.scheduler.request import Request
 
 PROMPT_TAIL = 8
@@ -34,7 +34,15 @@ class Outbox:
         self._opened.append(opened)
         self.outputs.append(TokenOutput(rid=opened.rid, finish=finish, prompt_tokens=prompt_tokens))
 
-    def finish(self, request: Request, ids: list[int], finish: FinishReason, cached: int, retractions: int) -> None:
+    def finish(
+        self,
+        request: Request,
+        ids: list[int],
+        finish: FinishReason,
+        cached: int,
+        retractions: int,
+        logprobs: TokenLogprobs | None = None,
+    ) -> None:
         """The request's last entry; its stage times are closed by now."""
         self.outputs.append(
             TokenOutput(
@@ -45,6 +53,7 @@ class Outbox:
                 cached_tokens=cached,
                 retractions=retractions,
                 stage_times=request.times.seconds(),
+                logprobs=logprobs,
             )
         )
 

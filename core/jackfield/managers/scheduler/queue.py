@@ -64,6 +64,7 @@ class WaitingQueue:
                 "request": request,
                 "ignore_eos": request.sampling.ignore_eos,
                 "has_stop_ids": bool(request.stop_ids),
+                "wants_logprobs": request.logprobs is not None,
             }
         )
 

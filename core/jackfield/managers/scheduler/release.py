@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jackfield.ipc.messages import FinishReason
+from jackfield.ipc.messages import FinishReason, TokenLogprobs
 from jackfield.managers.scheduler.batch import RowDeltas
 from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.hold_back import HoldBack
@@ -21,7 +21,7 @@ from jackfield.managers.scheduler.running import RunningTable
 class Ending:
     """A request that ends now.
 
-    ids      tokens of its last entry that the detokenizer has not seen
+    ids      tokens of its last entry that the detokenizer has not seen; logprobs: theirs, if it wants them
     insert   whether its committed KV may enter the cache; False after an error of its row
     """
 
@@ -29,6 +29,7 @@ class Ending:
     finish: FinishReason
     ids: list[int] = field(default_factory=list)
     insert: bool = True
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(kw_only=True)
@@ -89,7 +90,7 @@ class Releaser:
             ended = self.ended.aborted if ending.finish.type == "abort" else self.ended.finished
             ended.append(request.uid)
             self._decisions.ended(request, ending.finish, now)
-            self._outbox.finish(request, ending.ids, ending.finish, cached, retractions)
+            self._outbox.finish(request, ending.ids, ending.finish, cached, retractions, ending.logprobs)
         if waiting_rows:
             self._waiting.drop(np.array(waiting_rows, dtype=np.intp))
         if running_rows:

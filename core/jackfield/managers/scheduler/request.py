@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import NO_SLOTS, CacheKey, Lease, RowOpen
-from jackfield.ipc.messages import SamplingParams, TokenizedGenerateRequest
+from jackfield.hookspecs import NO_SLOTS, CacheKey, Lease, LogprobSpec, RowOpen
+from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.observability.stages import RequestStage, StageTimes
 
 
@@ -59,6 +59,7 @@ class Request:
     row, lease      set while RUNNING
     end_ids         int32 [k]: what `min_new_tokens` holds back; empty if nothing is
     deadline        seconds on the scheduler's clock, or None
+    logprobs        what entries it wants; logprobs_sent: end of the prompt positions whose entries are sent, or not wanted
     watched         the key under which `HoldBack` knows its running prefill, or None
     """
 
@@ -67,6 +68,8 @@ class Request:
         "deadline",
         "end_ids",
         "lease",
+        "logprobs",
+        "logprobs_sent",
         "max_new_tokens",
         "namespace",
         "output_ids",
@@ -114,6 +117,8 @@ class Request:
         self.priority = message.priority
         self.tenant = tenant_code(message.tenant)
         self.deadline = None if message.deadline is None else now + message.deadline
+        self.logprobs = message.logprobs
+        self.logprobs_sent = len(prompt) if message.logprobs is None else min(message.logprobs.start + 1, len(prompt))
         self.output_ids: list[int] = []
         self.state = RequestState.WAITING
         self.row = 0
@@ -128,6 +133,11 @@ class Request:
         if count <= length:
             return self.prompt[:count]
         return np.concatenate([self.prompt, np.array(self.output_ids[: count - length], dtype=np.int32)])
+
+    def most_cached(self, known: int) -> int:
+        """How many of its first `known` tokens may come out of the cache: the last is always computed, and so is every token
+        whose forward gives an entry of the prompt that is still wanted."""
+        return min(known, self.logprobs_sent) - 1 if self.logprobs_sent < len(self.prompt) else known - 1
 
     def key(self, count: int) -> CacheKey:
         """The cache key of the first `count` known tokens."""
@@ -157,4 +167,13 @@ class Request:
             min_new_tokens=sampling.min_new_tokens,
             end_ids=self.end_ids,
             processors=sampling.logits_processors,
+            logprobs=None if self.logprobs is None else self._logprob_spec(self.logprobs),
+        )
+
+    def _logprob_spec(self, wanted: LogprobParams) -> LogprobSpec:
+        return LogprobSpec(
+            top=wanted.top,
+            ids=np.array(wanted.ids, dtype=np.int32),
+            prompt_start=self.logprobs_sent,
+            prompt_end=len(self.prompt),
         )

@@ -6,15 +6,17 @@ Requests that ended between launch and commit are skipped, whatever the result h
 from __future__ import annotations
 
 import logging
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import WorkerResult
-from jackfield.ipc.messages import FinishReason, TokenOutput
+from jackfield.ipc.messages import FinishReason, TokenLogprobs, TokenOutput
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.hold_back import HoldBack
+from jackfield.managers.scheduler.logprobs import StepLogprobs
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.output import Outbox
 from jackfield.managers.scheduler.release import Ending, Releaser
@@ -68,7 +70,16 @@ class ResultApplier:
             )
             for i in np.flatnonzero(alive & failed).tolist()
         ]
-        endings += self._append(step, result, counts, at, done & step.sample)
+        logprobs = None
+        wanting = running["wants_logprobs"][rows]
+        if wanting.any():
+            wants = done.copy()
+            wants[done] = wanting
+            logprobs = StepLogprobs(step, result.logprobs, wants, counts)
+            self._outbox.outputs += [
+                TokenOutput(rid=request.rid, prompt_logprobs=entries) for request, entries in logprobs.prompts()
+            ]
+        endings += self._append(step, result, counts, at, done & step.sample, logprobs)
         if batch.prefills:
             endings += self._prefilled(step, at, done, {ending.request.uid for ending in endings}, now)
         if endings:
@@ -109,6 +120,7 @@ class ResultApplier:
         counts: NDArray[np.int32],
         at: NDArray[np.intp],
         new: NDArray[np.bool_],
+        logprobs: StepLogprobs | None,
     ) -> list[Ending]:
         """The new tokens of the batch rows `new`, up to the one that ends the request; who ends by one of them."""
         running = self._running
@@ -143,7 +155,11 @@ class ResultApplier:
             missing = step.batch.most[new] - kept
             running["computed"][rows] -= missing
             running["sampled"][rows] -= missing
-        return self._emit(requests, tokens.tolist(), first.tolist(), last.tolist(), stops[last], ends[last])
+        entries: list[TokenLogprobs | None] | None = None
+        if logprobs is not None:
+            rows_of = np.flatnonzero(new).tolist()
+            entries = [logprobs.outputs(i, count) for i, count in zip(rows_of, kept.tolist(), strict=True)]
+        return self._emit(requests, tokens.tolist(), first.tolist(), last.tolist(), stops[last], ends[last], entries)
 
     def _emit(
         self,
@@ -153,20 +169,25 @@ class ResultApplier:
         last: list[int],
         stops: NDArray[np.bool_],
         ends: NDArray[np.bool_],
+        logprobs: list[TokenLogprobs | None] | None,
     ) -> list[Ending]:
-        """Hand out tokens[first:last + 1] of each request."""
+        """Hand out tokens[first:last + 1] of each request, with its entries where anybody wants them."""
         endings: list[Ending] = []
         outputs = self._outbox.outputs
-        for request, begin, end, stop, full in zip(requests, first, last, stops.tolist(), ends.tolist(), strict=True):
+        with_entries = repeat(None) if logprobs is None else logprobs
+        for request, begin, end, stop, full, entries in zip(
+            requests, first, last, stops.tolist(), ends.tolist(), with_entries, strict=False
+        ):
             ids = tokens[begin : end + 1]
             request.output_ids += ids
             if stop:
-                endings.append(Ending(request=request, finish=FinishReason(type="stop", matched=ids[-1]), ids=ids))
+                finish = FinishReason(type="stop", matched=ids[-1])
+                endings.append(Ending(request=request, finish=finish, ids=ids, logprobs=entries))
             elif full:
                 finish = FinishReason(type="length", length=len(request.output_ids))
-                endings.append(Ending(request=request, finish=finish, ids=ids))
+                endings.append(Ending(request=request, finish=finish, ids=ids, logprobs=entries))
             else:
-                outputs.append(TokenOutput(rid=request.rid, ids=ids))
+                outputs.append(TokenOutput(rid=request.rid, ids=ids, logprobs=entries))
         return endings
 
     def _prefilled(

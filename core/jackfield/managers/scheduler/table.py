@@ -37,6 +37,7 @@ PRIVATE_COLUMNS: Mapping[str, type] = {
     "last_token": np.int32,  # newest committed token
     "ignore_eos": np.bool_,
     "has_stop_ids": np.bool_,
+    "wants_logprobs": np.bool_,
 }
 """What the scheduler keeps beside them."""
 
