@@ -97,6 +97,7 @@ class Rig:
         context: int,
         make_loop: Callable[[SchedulerPhases], EventLoop] = NormalLoop,
         make_worker: Callable[[WorkerLimits], ModelWorker] = NullWorker,
+        decision_steps: int = 1024,
     ) -> None:
         limits = WorkerLimits(
             max_rows=running + 1,
@@ -116,6 +117,7 @@ class Rig:
                 max_running_requests=running,
                 max_prefill_tokens=limits.max_tokens,
                 check_invariants="off",
+                decision_steps=decision_steps,
             ),
             worker=self.worker,
             cache=RadixCache(PAGE),
@@ -198,6 +200,7 @@ class Bench:
             what = f"scheduler CPU of a decode step with {running} running"
             yield f"decode_step_{running}", _figure(what, "ms", values, targets[running])
         yield f"waiting_{self.sizes.waiting}_fcfs", self._waiting()
+        yield "decision_record", self._decisions()
         yield from self._cached()
         yield from self._overlap()
 
@@ -210,6 +213,16 @@ class Bench:
             b.append(beside.step_cpu(s.steps))
         what = f"scheduler CPU of a decode step with {s.middle} running and {s.waiting} waiting under fcfs, over none waiting"
         return _ratio(what, a, b, lambda none, some: some / none, "<= 1.05", "ms")
+
+    def _decisions(self) -> Figure:
+        s = self.sizes
+        without, kept = self._decoding(s.running[0], decision_steps=0), self._decoding(s.running[0])
+        a, b = [], []
+        for _ in range(self.rounds):
+            a.append(without.step_cpu(s.steps))
+            b.append(kept.step_cpu(s.steps))
+        what = f"scheduler CPU of a decode step with {s.running[0]} running and the record of decisions, over none kept"
+        return _ratio(what, a, b, lambda none, some: some / none, "<= 1.03", "ms")
 
     def _cached(self) -> Iterator[tuple[str, Figure]]:
         s = self.sizes

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jackfield.entrypoints.cli import main
 from tests.e2e.engines import simulated, without_tokenizer
 
 
@@ -29,6 +32,25 @@ def test_the_engine_tells_a_life(topology: Any) -> None:
         nobody = engine.why("nobody")
         assert nobody["requests"] == []
         assert nobody["ring"]["last"] == life["events"][-1]["step"] + 4
+
+
+@pytest.mark.parametrize("topology", ["inline", "processes"])
+def test_lives_that_were_recorded(topology: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"observer.jsonl": {"directory": str(tmp_path)}}
+    with without_tokenizer(topology=topology, observer=["jsonl"], options=options) as engine:
+        engine.generate(input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 4, "ignore_eos": True}, rid="mine")
+        (life,) = engine.why("mine")["requests"]
+    assert main(["why", "mine", "--record", str(tmp_path / "lives.jsonl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == [life]
+    decided = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert [row["decodes"] for row in decided if row["event"] == "decided"] == [0, 1, 1, 1]
+
+
+def test_choices_of_one_prompt_are_found_by_either_id() -> None:
+    with without_tokenizer() as engine:
+        engine.generate(input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 2, "n": 2}, rid="both")
+        assert [life["id"] for life in engine.why("both")["requests"]] == ["both-0", "both-1"]
+        assert [life["id"] for life in engine.why("both-1")["requests"]] == ["both-1"]
 
 
 def test_it_can_be_asked_after_the_replica_has_ended() -> None:

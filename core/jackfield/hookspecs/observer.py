@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs.cache import CacheEvent
 from jackfield.hookspecs.common import PluginContext
+from jackfield.hookspecs.decisions import RequestLife, StepDecision
 from jackfield.hookspecs.markers import hookspec
 from jackfield.hookspecs.schedule_policy import StepRecord
 
@@ -125,6 +126,27 @@ class ObserverSpecs:
         """Process: scheduler. When: after the results were applied. How often: once a step. Cost: adds to every step.
 
         Example: `steps.append((record.step, record.ended - record.started))`
+        """
+
+    @hookspec
+    def jackfield_step_decided(self, decision: StepDecision) -> None:
+        """Process: scheduler. When: after the results were applied, once for the step, before it for each run of rounds in
+        which nobody could run. Cost: adds to every step, and makes the scheduler list all candidates.
+
+        Example:
+
+            @hookimpl
+            def jackfield_step_decided(decision):
+                if decision.stopped is not None:
+                    reasons[decision.stopped.reason] += 1
+        """
+
+    @hookspec
+    def jackfield_requests_explained(self, lives: Sequence[RequestLife]) -> None:
+        """Process: scheduler. When: requests have ended or were refused; each life is told once, whole. How often: at most
+        once a turn. Cost: adds to such turns.
+
+        Example: `rows.extend(lives)`
         """
 
     @hookspec

@@ -503,7 +503,9 @@ def _choice(checked: CheckedRequest, choice: int, n: int) -> CheckedRequest:
     )
     if choice == 0:
         state.times = first.times  # the prompt was tokenized once
-    return CheckedRequest(request=msgspec.structs.replace(checked.request, rid=rid, sampling=sampling), state=state)
+    names = (state.label, first.label, *checked.request.names)
+    request = msgspec.structs.replace(checked.request, rid=rid, sampling=sampling, names=names)
+    return CheckedRequest(request=request, state=state)
 
 
 def _spread(given: Any, count: int, name: str, kind: type) -> list[Any] | None:

@@ -183,3 +183,47 @@ def test_a_story_names_the_request_and_its_state(state: str) -> None:
     lines = story(harness.scheduler.why(state), state)
     assert lines[0] == f"Request {state} (number {('finished', 'running', 'waiting').index(state) + 1}): {state}"
     assert "arrived after step" in lines[1]
+
+
+class Listener:
+    """Hears some hooks."""
+
+    def __init__(self, *hooks: str) -> None:
+        self.hooks = hooks
+        self.heard: list[tuple[str, Any]] = []
+
+    def listens(self, hook_name: str) -> bool:
+        return hook_name in self.hooks
+
+    def notify(self, hook_name: str, **arguments: Any) -> None:
+        (value,) = arguments.values()
+        self.heard.append((hook_name, value))
+
+
+def test_whole_decisions_go_to_whoever_listens() -> None:
+    listener = Listener("jackfield_step_decided")
+    harness = SchedulerHarness(observers=listener, max_running_requests=2)
+    for i in range(3):
+        harness.submit([i, 2, 3], max_new_tokens=2)
+    harness.turn()
+    harness.turn()
+    first, second = (decision for _, decision in listener.heard)
+    assert [(one.uid, one.tokens, one.cached) for one in first.chosen] == [(1, 3, 0), (2, 3, 0)]
+    assert (first.step, first.waiting, first.running, first.decodes) == (1, 1, 2, 0)
+    assert (second.step, second.chosen, second.decodes) == (2, (), 2)
+    assert first.total_s == 1.0
+    assert (first.free, second.free) == (256, 250)
+
+
+def test_lives_go_to_whoever_listens_once_and_whole() -> None:
+    listener = Listener("jackfield_requests_explained")
+    harness = SchedulerHarness(observers=listener, max_running_requests=1)
+    harness.submit([1, 2, 3], rid="ends", max_new_tokens=2)
+    harness.submit([1, 2, 3], rid="aborted", max_new_tokens=2)
+    harness.turn()
+    harness.turn()
+    assert [[life["id"] for life in lives] for _, lives in listener.heard] == [["ends"]]
+    harness.abort("aborted")
+    harness.turn()  # nothing to run: it is told without a step
+    assert [[life["id"] for life in lives] for _, lives in listener.heard] == [["ends"], ["aborted"]]
+    assert listener.heard[0][1][0]["state"] == "finished"

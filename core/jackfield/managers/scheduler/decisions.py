@@ -8,7 +8,7 @@ counted by the reason why they ended, and the difference between two moments is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from jackfield.hookspecs.decisions import (
     WAIT_NUMBERS,
     Advance,
     PassedOver,
+    RequestLife,
     Retraction,
     StepDecision,
     WaitReason,
@@ -117,17 +118,20 @@ class StepEntry:
 class DecisionLog:
     """steps   how many rounds the ring holds; 0 keeps no record at all, which is for measuring what it costs
     ended     how many ended requests' lives are kept
-    on_life   called with each life that ended, if anybody asks for them
+    rich      somebody wants whole decisions: candidates are kept, and `committed` returns what to tell
+    lives_wanted   somebody wants the lives of those that end: `take_lives` gives them
 
     Calls of one round, in any order: `considered`, `passed`, `stopped`, `retracted`, `fault`; `decided` ends it.
     """
 
-    def __init__(self, *, steps: int, ended: int, on_life: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self.rich = False
+    def __init__(self, *, steps: int, ended: int, rich: bool = False, lives_wanted: bool = False) -> None:
+        self._rich = rich and steps > 0
         self._on = steps > 0
         self._ring: deque[StepEntry] = deque(maxlen=steps)
         self._lives = Lives(ended)
-        self._on_life = on_life
+        self._lives_wanted = lives_wanted
+        self._told: list[RequestLife] = []
+        self._untold: deque[StepEntry] = deque(maxlen=steps)
         self._rounds = [0] * len(WaitReason)
         self._stalls = 0
         self._step = 0
@@ -168,7 +172,7 @@ class DecisionLog:
             return
         outputs = len(request.output_ids)
         if outputs and not life.first_token:
-            self._first_token(life, now)
+            self._first_token(life, self._step, now)
         waits = life.settle(self._rounds)
         told: dict[str, Any] = {"type": finish.type, "outputs": outputs, "rounds": waits}
         told["stalled"] = self._stalls - life.stalled if life.first_token else 0
@@ -181,13 +185,18 @@ class DecisionLog:
 
     def _finish(self, life: Life) -> None:
         self._lives.end(life)
-        if self._on_life is not None:
-            self._on_life(life.as_data(self._rounds))
+        if self._lives_wanted:
+            self._told.append(life.as_data(self._rounds))
 
-    def _first_token(self, life: Life, now: float) -> None:
-        life.first_token = self._step
+    def take_lives(self) -> list[RequestLife]:
+        """Of those that ended since the last call."""
+        lives, self._told = self._told, []
+        return lives
+
+    def _first_token(self, life: Life, step: int, now: float) -> None:
+        life.first_token = step
         life.stalled = self._stalls
-        life.tell("first_token", self._step, now)
+        life.tell("first_token", step, now)
 
     # ---- a round
 
@@ -196,7 +205,7 @@ class DecisionLog:
         if overdue:
             self._eventful = True
             self._overdue = tuple(uids[order[:overdue]].tolist())
-        if self.rich:
+        if self._rich:
             self._eventful = True
             self._candidates = tuple(uids[order].tolist())
 
@@ -249,7 +258,6 @@ class DecisionLog:
             return
         entry = StepEntry(0 if batch is None else batch.step, view, waiting, len(running), now - view.now)
         if batch is not None:
-            self._step = batch.step
             entry.decodes = len(batch.uids) - batch.prefills
             if batch.admitted:
                 entry.cached = self._admitted(batch, running, view.now)
@@ -268,6 +276,8 @@ class DecisionLog:
             self._count(waiting)
             self._clear()
         self._ring.append(entry)
+        if self._rich and batch is None:
+            self._untold.append(entry)
 
     def _admitted(self, batch: ScheduleBatch, running: RunningTable, now: float) -> dict[int, int]:
         """Who got a row in this round; uid -> tokens out of the cache."""
@@ -318,18 +328,27 @@ class DecisionLog:
         if (entry := self._entry(step)) is not None:
             entry.launch_s = seconds
 
-    def committed(self, step: StepInFlight, began: float, now: float) -> StepEntry | None:
-        """After the results were applied, which began at `began`. Returns the step's entry if it is still there."""
-        entry = self._entry(step.batch.step)
-        if entry is not None:
-            entry.commit_s = now - began
-            entry.total_s = now - entry.at
+    def committing(self, step: int) -> None:
+        """Its results are applied now: what ends, ends by it."""
+        self._step = step
+
+    def committed(self, step: StepInFlight, began: float, now: float) -> list[StepDecision]:
+        """After the results were applied, which began at `began`. Returns what observers are to hear; nothing unless rich."""
         if step.batch.prefills:
             for request in step.requests[: step.batch.prefills].tolist():
                 life = self._lives.get(request.uid)
                 if life is not None and request.output_ids and not life.first_token:
-                    self._first_token(life, now)
-        return entry
+                    self._first_token(life, step.batch.step, now)
+        if (entry := self._entry(step.batch.step)) is None:
+            return []
+        entry.commit_s = now - began
+        entry.total_s = now - entry.at
+        if not self._rich:
+            return []
+        told = [other.decision() for other in self._untold if other.at <= entry.at]
+        for _ in told:
+            self._untold.popleft()
+        return [*told, entry.decision()]
 
     def _entry(self, step: int) -> StepEntry | None:
         for entry in reversed(self._ring):

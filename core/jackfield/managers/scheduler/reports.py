@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import BatchScheduled, StepRecord
+from jackfield.hookspecs import BatchScheduled, RequestLife, StepDecision, StepRecord
 from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
@@ -27,13 +27,22 @@ def _read_only(array: _Array) -> _Array:
 
 
 class StepReports:
-    """tables   the waiting and the running requests"""
+    """tables       the waiting and the running requests
+    take_lives   gives the lives of the requests that ended since it was called last
+    """
 
     def __init__(
-        self, *, policy: PolicyGuard, observers: Observers, memory: KVMemory, tables: Sequence[ColumnTable]
+        self,
+        *,
+        policy: PolicyGuard,
+        observers: Observers,
+        take_lives: Callable[[], list[RequestLife]],
+        memory: KVMemory,
+        tables: Sequence[ColumnTable],
     ) -> None:
         self._policy = policy
         self._observers = observers
+        self._take_lives = take_lives
         self._memory = memory
         self._tables = tables
         self._muted = False
@@ -42,7 +51,7 @@ class StepReports:
 
     def mute(self, muted: bool) -> None:
         """During the warm-up no observer hears of a step, nor of what it did to the cache."""
-        self.cache_changed()  # what happened before belongs to the time before
+        self.between_steps()  # what happened before belongs to the time before
         self._muted = muted
 
     def _listens(self, hook_name: str) -> bool:
@@ -87,9 +96,21 @@ class StepReports:
                 self._policy.observe(record)
             if listens:
                 self._observers.notify("jackfield_batch_committed", record=record)
-        self.cache_changed()
+        self.between_steps()
 
-    def cache_changed(self) -> None:
+    def decided(self, decisions: Sequence[StepDecision]) -> None:
+        """What was decided for a step that is committed now, and in rounds before it."""
+        for decision in decisions:
+            if self._listens("jackfield_step_decided"):
+                self._observers.notify("jackfield_step_decided", decision=decision)
+
+    def between_steps(self) -> None:
+        """Pass on what happens without a step as well: requests that ended, changes of the cache."""
+        if (lives := self._take_lives()) and self._listens("jackfield_requests_explained"):
+            self._observers.notify("jackfield_requests_explained", lives=tuple(lives))
+        self._cache_changed()
+
+    def _cache_changed(self) -> None:
         """Pass on what happened to the cache since the last call. What nobody may hear is taken too, or the cache would keep
         it for ever."""
         if not self._cache_tells:

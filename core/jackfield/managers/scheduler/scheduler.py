@@ -96,7 +96,13 @@ class Scheduler:
         self._gates = Gates(gates, self._waiting, ledger)
         self._running = RunningTable(limits.max_rows)
         self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
-        self._decisions = DecisionLog(steps=config.decision_steps, ended=config.ended_lives)
+        observers = observers if observers is not None else NoObservers()
+        self._decisions = DecisionLog(
+            steps=config.decision_steps,
+            ended=config.ended_lives,
+            rich=observers.listens("jackfield_step_decided"),
+            lives_wanted=observers.listens("jackfield_requests_explained"),
+        )
         self._policy = PolicyGuard(policy, ledger, config.policy_plugin, self._decisions)
         self._deltas = RowDeltas()
         self._outbox = Outbox(to_detokenizer)
@@ -143,7 +149,8 @@ class Scheduler:
         )
         self._reports = StepReports(
             policy=self._policy,
-            observers=observers if observers is not None else NoObservers(),
+            observers=observers,
+            take_lives=self._decisions.take_lives,
             memory=self._memory,
             tables=(self._waiting.table, self._running),
         )
@@ -267,13 +274,14 @@ class Scheduler:
             with self._worker_call():
                 result = mine.fetch(None)
             began = self._clock.now()
+            self._decisions.committing(mine.batch.step)
             self._results.apply(mine, result, began)
         self._in_flight.popleft()
         self._outbox.flush()
         self._committed += 1
         self._last_commit = self._clock.now()
         self._unchecked = True
-        self._decisions.committed(mine, began, self._last_commit)
+        self._reports.decided(self._decisions.committed(mine, began, self._last_commit))
         self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
         self._reporter.committed(mine, self._last_commit, len(self._running) + len(self._waiting))
         self._control.committed()
@@ -302,7 +310,7 @@ class Scheduler:
         return Wake.DEADLINE if len(self._waiting) or len(self._running) else Wake.NOTHING
 
     def idle(self) -> None:
-        self._reports.cache_changed()  # by a flush or an abort, after which there may be no step for long
+        self._reports.between_steps()  # a flush or an abort, after which there may be no step for long
         if self._in_flight or len(self._running) or not self._unchecked:
             return
         self._unchecked = False

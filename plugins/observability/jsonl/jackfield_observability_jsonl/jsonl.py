@@ -6,14 +6,18 @@ Hooks other than `process_started` do not say for which use of the plugin they a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from jackfield.hookspecs import (
     BatchScheduled,
     ObserverContext,
+    PassedOver,
     ProcessInfo,
     RequestFinished,
+    RequestLife,
     RequestReceived,
+    StepDecision,
     StepRecord,
     hookimpl,
 )
@@ -106,6 +110,18 @@ def jackfield_batch_committed(record: StepRecord) -> None:
 
 
 @hookimpl
+def jackfield_step_decided(decision: StepDecision) -> None:
+    log = _log()
+    if log.keeps("steps.jsonl"):
+        log.write("steps.jsonl", [_decided(decision)])
+
+
+@hookimpl
+def jackfield_requests_explained(lives: Sequence[RequestLife]) -> None:
+    _log().write("lives.jsonl", lives)
+
+
+@hookimpl
 def jackfield_requests_retracted(uids: Sequence[int]) -> None:
     _log().write("steps.jsonl", [{"event": "retracted", "uids": list(uids)}])
 
@@ -144,3 +160,14 @@ def _finished(request: RequestFinished) -> dict[str, Any]:
     if request.text is not None:
         row["text"] = request.text
     return row
+
+
+def _decided(decision: StepDecision) -> dict[str, Any]:
+    row = {"event": "decided", **asdict(decision)}
+    row["passed"] = [_passed(one) for one in decision.passed]
+    row["stopped"] = None if decision.stopped is None else _passed(decision.stopped)
+    return row
+
+
+def _passed(one: PassedOver) -> dict[str, Any]:
+    return {"uid": one.uid, "reason": one.reason.value, **one.numbers}

@@ -12,5 +12,5 @@ class JsonlOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    directory: Path = Field(description="Where requests.jsonl and steps.jsonl are; made if it is missing.")
-    steps: bool = Field(default=True, description="Whether to write steps.jsonl: a line or two for every step.")
+    directory: Path = Field(description="Where requests.jsonl, steps.jsonl and lives.jsonl are; made if it is missing.")
+    steps: bool = Field(default=True, description="Whether to write steps.jsonl: a few lines for every step.")

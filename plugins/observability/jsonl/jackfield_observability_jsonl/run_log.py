@@ -15,10 +15,11 @@ from jackfield.hookspecs import ProcessInfo
 
 REQUESTS = "requests.jsonl"
 STEPS = "steps.jsonl"
+LIVES = "lives.jsonl"
 FILES_OF_ROLE: Mapping[str, tuple[str, ...]] = {
     "main": (REQUESTS,),
-    "scheduler": (STEPS,),
-    "inline": (REQUESTS, STEPS),
+    "scheduler": (STEPS, LIVES),
+    "inline": (REQUESTS, STEPS, LIVES),
 }
 _CANNOT_SYNC = (errno.EINVAL, errno.EOPNOTSUPP)
 

@@ -14,12 +14,16 @@ import pytest
 from pydantic import ValidationError
 
 from jackfield.hookspecs import (
+    Advance,
     BatchScheduled,
     ObserverContext,
+    PassedOver,
     ProcessInfo,
     RequestFinished,
     RequestReceived,
+    StepDecision,
     StepRecord,
+    WaitReason,
 )
 from jackfield_observability_jsonl import jsonl
 from jackfield_observability_jsonl.options import JsonlOptions
@@ -55,6 +59,18 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+DECIDED = StepDecision(
+    step=4,
+    at=1.75,
+    waiting=2,
+    running=3,
+    free=100,
+    evictable=0,
+    candidates=(5, 6),
+    chosen=(Advance(uid=5, tokens=7, cached=2),),
+    passed=(PassedOver(uid=6, reason=WaitReason.TWIN, numbers={"cached": 3}),),
+    stopped=PassedOver(uid=7, reason=WaitReason.MEMORY, numbers={"needed": 9}),
+)
 RECEIVED = RequestReceived(rid="a", received_at=1.5, prompt_tokens=3, max_new_tokens=9, stream=True)
 FINISHED = RequestFinished(
     rid="a",
@@ -135,7 +151,7 @@ def test_each_process_writes_its_own_file(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "steps.jsonl")) == 3
     assert len(lines(tmp_path / "requests.jsonl")) == 3
     start(tmp_path, "detokenizer")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.jsonl", "steps.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lives.jsonl", "requests.jsonl", "steps.jsonl"]
 
 
 def test_a_second_run_appends(tmp_path: Path) -> None:
@@ -164,7 +180,8 @@ def test_steps_can_be_left_out(tmp_path: Path) -> None:
     jsonl.jackfield_batch_scheduled(SCHEDULED)
     jsonl.jackfield_batch_committed(COMMITTED)
     jsonl.jackfield_requests_retracted([1])
-    assert [path.name for path in tmp_path.iterdir()] == ["requests.jsonl"]
+    jsonl.jackfield_step_decided(DECIDED)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lives.jsonl", "requests.jsonl"]
 
 
 def test_two_uses_share_one_directory_and_no_more(tmp_path: Path) -> None:
@@ -222,3 +239,16 @@ def test_descriptors_are_closed_even_if_the_last_line_cannot_be_written(
         log.close(ProcessInfo(role="inline", pid=1, stack_hash="0"))
     monkeypatch.undo()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_decision_is_one_line_and_a_life_is_one_line_of_its_own_file(tmp_path: Path) -> None:
+    start(tmp_path)
+    jsonl.jackfield_step_decided(DECIDED)
+    jsonl.jackfield_requests_explained([{"id": "a", "events": []}, {"id": "b", "events": []}])
+    jsonl.jackfield_process_stopping(process())
+    _, decided, _ = lines(tmp_path / "steps.jsonl")
+    assert (decided["event"], decided["step"], decided["candidates"]) == ("decided", 4, [5, 6])
+    assert decided["chosen"] == [{"uid": 5, "tokens": 7, "cached": 2}]
+    assert decided["passed"] == [{"uid": 6, "reason": "twin", "cached": 3}]
+    assert decided["stopped"] == {"uid": 7, "reason": "memory", "needed": 9}
+    assert [line["id"] for line in lines(tmp_path / "lives.jsonl")[1:-1]] == ["a", "b"]
