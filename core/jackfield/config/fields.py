@@ -43,6 +43,7 @@ class Shape(enum.Enum):
 
     SWITCH = "--x / --no-x"
     INTEGER = "a whole number"
+    NUMBER = "a number"
     CHOICE = "one of a few words"
     TEXT = "text"
     PATH = "a path"
@@ -136,7 +137,7 @@ def _strip(annotation: Any) -> tuple[Any, bool]:
 def _shape(name: str, bare: Any) -> tuple[Shape, tuple[str, ...]]:
     if get_origin(bare) is Literal:
         return Shape.CHOICE, tuple(get_args(bare))
-    simple = {bool: Shape.SWITCH, int: Shape.INTEGER, str: Shape.TEXT, Path: Shape.PATH}
+    simple = {bool: Shape.SWITCH, int: Shape.INTEGER, float: Shape.NUMBER, str: Shape.TEXT, Path: Shape.PATH}
     if bare in simple:
         return simple[bare], ()
     if get_origin(bare) is tuple:

@@ -108,6 +108,7 @@ def _key(value: str) -> str:
 Text = Annotated[str, StringConstraints(min_length=1)]
 Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
+PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
 CHUNKING_OFF = -1
 ChunkSize = Annotated[int, Strict(), AfterValidator(_chunk_size)]
@@ -275,6 +276,11 @@ class ServerArgs(BaseModel):
     )
     page_size: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
         default=1, description="Tokens in one page of the KV cache; prefixes are shared in whole pages."
+    )
+    schedule_conservativeness: Annotated[PositiveNumber, Option(SCHEDULING, "FACTOR")] = Field(
+        default=1.0,
+        description="How much memory admission reserves for outputs to come: 1 reserves 70 % of each request's "
+        "max_new_tokens at first and less as long as nobody must be retracted; from 10.3 on always all of it.",
     )
     max_skips: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
         default=1000, description="Steps in which the policy may pass a waiting request over before it must run next."

@@ -27,6 +27,8 @@ def parse_text(facts: FieldFacts, text: str) -> Any:
             return _switch(text)
         case Shape.INTEGER:
             return _integer(text)
+        case Shape.NUMBER:
+            return _number(text)
         case Shape.NAMES:
             return () if text == NONE else tuple(part.strip() for part in text.split(","))
         case Shape.USES:
@@ -68,6 +70,13 @@ def _switch(text: str) -> bool:
     if word in _FALSE:
         return False
     raise ValueError(f"{text!r} is neither true nor false{did_you_mean(text, (*_TRUE, *_FALSE))}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
 
 
 def _integer(text: str) -> int:

@@ -185,6 +185,7 @@ class Monitor:
             "token_usage": used / report.kv_total if report.kv_total else 0.0,
             "kv_available_tokens": report.kv_free,
             "kv_evictable_tokens": report.kv_evictable,
+            "new_token_ratio": report.new_token_ratio,
             "gen_throughput": report.decode_tokens / report.seconds if busy and report.seconds else 0.0,
         }
         if prompt := report.prefill_tokens + report.cached_tokens:
@@ -201,6 +202,7 @@ class Monitor:
             if tokens
         ]
         samples.append(Sample(name="evicted_tokens_total", value=report.evicted_tokens))
+        samples.append(Sample(name="num_retracted_requests_total", value=report.retracted_requests))
         samples.append(Sample(name="forward_execution_seconds_total", value=report.worker_seconds))
         samples.append(Sample(name="scheduler_steps_total", value=report.new_steps))
         samples += [Sample(name="scheduler_step_duration_seconds", value=value) for value in report.step_seconds]

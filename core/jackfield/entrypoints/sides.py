@@ -248,6 +248,7 @@ def build_scheduler(
                 max_prefill_tokens=args.max_prefill_tokens,
                 chunked_prefill_size=args.chunked_prefill_size,
                 max_consecutive_prefills=args.max_consecutive_prefills,
+                schedule_conservativeness=args.schedule_conservativeness,
                 max_skips=args.max_skips,
                 eos_token_ids=config.eos_token_ids,
                 seed=plan.seed,

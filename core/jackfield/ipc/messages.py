@@ -181,6 +181,8 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     seconds              time since the last report, without the time in which nothing was open
     prefill_tokens .. evicted_tokens   increases since the last report: prompt tokens computed, prompt tokens taken from
                          the cache at admission, tokens sampled, tokens evicted from the cache
+    retracted_requests   running requests that went back into the queue since the last report
+    new_token_ratio      share of the outputs to come that admission reserves now
     worker_seconds       time in the worker's calls (launch, sample, waiting for a result) since the last report
     step_seconds, step_cpu_seconds     one entry a step since the last report; empty if nobody collects metrics
     faults               plugin -> its account, if this process has a ledger of its own
@@ -202,6 +204,8 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     cached_tokens: int = 0
     decode_tokens: int = 0
     evicted_tokens: int = 0
+    retracted_requests: int = 0
+    new_token_ratio: float = 1.0
     worker_seconds: float = 0.0
     step_seconds: list[float] = []
     step_cpu_seconds: list[float] = []

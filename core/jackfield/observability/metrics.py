@@ -75,6 +75,10 @@ _SCHEDULER = (
     ),
     _counter("evicted_tokens_total", "KV slots evicted from the prefix cache.", unit="tokens"),
     _counter(
+        "num_retracted_requests_total", "Times that a running request went back into the queue for want of memory."
+    ),
+    _gauge("new_token_ratio", "Share of the outputs to come for which admission reserves memory now."),
+    _counter(
         "forward_execution_seconds_total",
         "Time of the scheduler's thread in the worker: launching, sampling, waiting for results.",
         unit="seconds",

@@ -86,14 +86,15 @@ def test_the_queue_has_an_end_and_says_so() -> None:
     assert (finishes[2].status_code, finishes[2].message) == (503, "The request queue is full.")  # type: ignore[union-attr]
 
 
-def test_the_worst_case_is_reserved_so_that_decode_never_runs_out() -> None:
-    run = SchedulerHarness(total_slots=40, page_size=4, cache=NoSharingCache(4))
+def test_a_conservative_scheduler_reserves_the_worst_case_so_that_decode_never_runs_out() -> None:
+    run = SchedulerHarness(total_slots=40, page_size=4, cache=NoSharingCache(4), schedule_conservativeness=11)
     first = run.submit([1] * 10, max_new_tokens=11)  # 20 slots
     second = run.submit([2] * 10, max_new_tokens=12)  # 24 slots with its page rounded: must wait
     third = run.submit([3], max_new_tokens=2)  # would fit, but nobody takes memory from under the head of the queue
     run.turn()
     assert (run.scheduler.state().running, run.scheduler.state().waiting) == (1, 2)
     run.run()
+    assert run.scheduler.state().retractions == 0
     for rid, count in ((first, 11), (second, 12), (third, 2)):
         assert run.answers[rid].ids == run.expected(rid, count)
     run.assert_at_rest()
@@ -114,16 +115,29 @@ def test_cached_prefixes_give_way_to_running_requests() -> None:
 @given(
     pages=st.integers(8, 24),
     page_size=st.sampled_from([1, 4]),
+    conservativeness=st.sampled_from([0.1, 1.0, 11.0]),
     requests=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40), st.booleans()), min_size=1, max_size=10),
 )
-def test_the_pool_is_never_over_committed(pages: int, page_size: int, requests: list[tuple[int, int, bool]]) -> None:
-    """The invariant check of every step compares what is promised with what is there."""
-    run = SchedulerHarness(total_slots=pages * page_size, page_size=page_size, max_prefill_tokens=16)
+def test_everybody_ends_whatever_is_reserved(
+    pages: int, page_size: int, conservativeness: float, requests: list[tuple[int, int, bool]]
+) -> None:
+    """Where the worst case is reserved, the invariant check of every step compares what is promised with what is there."""
+    run = SchedulerHarness(
+        total_slots=pages * page_size,
+        page_size=page_size,
+        max_prefill_tokens=16,
+        schedule_conservativeness=conservativeness,
+    )
     for i, (length, new, shared) in enumerate(requests):
         run.submit([0 if shared else i + 1, *range(length)][:length], max_new_tokens=new)
     run.run()
-    assert all(answer.finish is not None for answer in run.answers.values())
     assert len(run.answers) == len(requests)
+    for rid, answer in run.answers.items():
+        assert answer.finish is not None
+        if answer.finish.type == "length":
+            assert answer.ids == run.expected(rid, answer.finish.length or 0)
+    if conservativeness > 10.3:
+        assert run.scheduler.state().retractions == 0
     run.assert_at_rest()
 
 

@@ -51,6 +51,8 @@ def test_state_counts_requests_steps_and_slots() -> None:
         "kv_held": 0,
         "duplicate_rids": 0,
         "invariant_failures": 0,
+        "retractions": 0,
+        "new_token_ratio": 0.7,
     }
     run.turn()
     assert run.scheduler.state().held == 1  # the first answer token, not in the cache yet

@@ -1,7 +1,7 @@
 """Who of the waiting requests gets a row now, and how many of its tokens run in this step.
 
-The order is the policy's; the limits are the core's, applied after it: places, tokens of the step, KV memory for the
-request's worst case (so that decode can never run out), hold-back of twins, and the bound on being passed over.
+The order is the policy's; the limits are the core's, applied after it: places, tokens of the step, KV memory for all known
+tokens and a share of the outputs to come, hold-back of twins, and the bound on being passed over.
 """
 
 from __future__ import annotations
@@ -13,28 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import HOLD, Chosen, Lease, SchedulerView, StepBudget
-from jackfield.managers.capacity import kv_tokens
 from jackfield.managers.scheduler.batch import RowDeltas
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.preemption import Blocked
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.request import Request, RequestState
-from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.running import RunningTable, expected_end
 from jackfield.mem_cache.accounting import round_down, round_up
 from jackfield.observability.stages import RequestStage
 
 
 @dataclass
 class _Round:
-    """What one round of admission has taken, and what is left to take."""
+    """What one round of admission has taken, and what is left to take. forced: how many at the front of the order go first
+    whatever the policy or a twin says."""
 
     tokens_left: int
     places_left: int
     cuts_left: int
     alone: bool
     promised: int
+    forced: int
     passed: NDArray[np.bool_]
     rows: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -45,7 +48,9 @@ class _Round:
 
 
 class Admission:
-    """chunk: most tokens of one prompt in one step; None: a prompt is never cut."""
+    """chunk     most tokens of one prompt in one step; None: a prompt is never cut
+    blocked   who did not fit in the last round, if nobody was admitted in it and the policy may preempt for it
+    """
 
     def __init__(
         self,
@@ -59,7 +64,9 @@ class Admission:
         policy: PolicyGuard,
         hold_back: HoldBack,
         deltas: RowDeltas,
+        ratio: NewTokenRatio,
     ) -> None:
+        self.blocked: Blocked | None = None
         self._max_running = max_running
         self._chunk = chunk
         self._hints = hints
@@ -69,9 +76,17 @@ class Admission:
         self._policy = policy
         self._hold_back = hold_back
         self._deltas = deltas
+        self._ratio = ratio
 
     def admit(
-        self, view: SchedulerView, budget: StepBudget, *, tokens: int, cuts_left: int, alone: bool
+        self,
+        view: SchedulerView,
+        budget: StepBudget,
+        *,
+        tokens: int,
+        cuts_left: int,
+        alone: bool,
+        first: int | None = None,
     ) -> NDArray[np.int32]:
         """Move requests from waiting to running. Returns the tokens that each advances in this step [k]; they are the last
         k rows of the running table, with their row and lease, and no slots yet beyond the lease.
@@ -80,15 +95,20 @@ class Admission:
         cuts_left   requests whose prompt may still be cut by the budget in this step
         alone       no other prompt is computed in this step: the first may be cut in any case, or one longer than the
                     budget would never run
+        first       uid for which others were preempted: it goes before all others
         """
+        self.blocked = None
         waiting = self._waiting.table
         places = min(self._max_running - len(self._running), self._memory.rows.available())
-        if not len(waiting) or places <= 0 or tokens <= 0:
+        if not len(waiting) or tokens <= 0 or (places <= 0 and not self._may_preempt()):
             return np.empty(0, dtype=np.int32)
         self._hints.renew()
         if self._hints.wants_forest:
             view = replace(view, forest=self._hints.forest())
-        overdue = self._waiting.overdue()
+        forced = self._waiting.overdue()
+        if first is not None:
+            row = self._waiting.find(first)
+            forced = np.concatenate([[row], forced[forced != row]])
         order = self._policy.order(waiting.view, view)
         passed = np.zeros(len(waiting), dtype=np.bool_)
         if order is None:
@@ -96,51 +116,70 @@ class Admission:
         elif len(order) < len(waiting):
             passed[:] = True
             passed[order] = False
-        if len(overdue):
-            order = np.concatenate([overdue, order[~np.isin(order, overdue)]])
-        running = self._running
+        if len(forced):
+            order = np.concatenate([forced, order[~np.isin(order, forced)]])
         turn = _Round(
             tokens_left=tokens,
             places_left=places,
             cuts_left=cuts_left,
             alone=alone,
-            promised=int((running["reserved"] - running["allocated"]).sum()),
+            promised=int(self._running.promises(self._ratio.value, self._memory.page_size).sum()),
+            forced=len(forced),
             passed=passed,
         )
-        self._choose(order, len(overdue), view, budget, turn)
+        self._choose(order, view, budget, turn)
         return self._enter(turn, view.now)
 
-    def _choose(
-        self, order: NDArray[np.intp], overdue: int, view: SchedulerView, budget: StepBudget, turn: _Round
-    ) -> None:
+    def _may_preempt(self) -> bool:
+        """Whether any waiting request is more urgent than any running one, and the policy chooses victims."""
+        if not self._policy.preempts or not len(self._running):
+            return False
+        return bool(self._waiting.table["priority"].max() > self._running["priority"].min())
+
+    def _choose(self, order: NDArray[np.intp], view: SchedulerView, budget: StepBudget, turn: _Round) -> None:
         waiting, memory = self._waiting.table, self._memory
         requests = waiting["request"]
-        candidates = order[: max(budget.candidates, overdue)].tolist()
+        candidates = order[: max(budget.candidates, turn.forced)].tolist()
         for place, row in enumerate(candidates):
-            if not turn.places_left or not turn.tokens_left:
+            if not turn.tokens_left or (turn.places_left <= 0 and turn.rows):
                 return
             request: Request = requests[row]
-            length = len(request.prompt)
+            length = len(request.known_key.tokens)
             limit = round_down(request.most_cached(length), memory.page_size)
-            if place >= overdue and self._hold_back.active:
-                cached = min(int(memory.peek([request.prompt_key])[0]), limit)
+            if place >= turn.forced and self._hold_back.active:
+                cached = min(int(memory.peek([request.known_key])[0]), limit)
                 if self._hold_back.blocks(request, cached):
                     turn.passed[row] = True
                     continue
-            lease = memory.acquire(request.prompt_key, limit)
-            worst = round_up(kv_tokens(length, request.max_new_tokens), memory.page_size) - lease.length
+            lease = memory.acquire(request.known_key, limit)
+            need = self._need(request) - lease.length
             missing = length - lease.length
-            if not memory.fits(worst, turn.promised):
+            first = turn.alone and not turn.rows
+            if self._chunk is None:
+                whole = missing <= turn.tokens_left or first
+            else:
+                whole = missing <= min(turn.tokens_left, self._chunk)
+            cuttable = self._chunk is not None and (turn.cuts_left > 0 or first)
+            lacking = need + turn.promised - memory.available()
+            if turn.places_left <= 0 or (lacking > 0 and not self._runs_alone(length, lease, turn)):
+                if self._policy.preempts and not turn.rows and (whole or cuttable):
+                    self.blocked = Blocked(
+                        uid=request.uid,
+                        row=row,
+                        priority=request.priority,
+                        lacking=lacking,
+                        cached=lease.slots[: lease.length].copy(),
+                    )
                 memory.release(lease)
                 return  # the first who does not fit waits at the head: memory that comes free is not taken from under it
-            if self._chunk is not None:
-                count = most = min(missing, turn.tokens_left, self._chunk)
-            elif missing <= turn.tokens_left or (turn.alone and not turn.rows):
+            if whole:
                 count = most = missing  # one that is longer than the step runs alone
+            elif self._chunk is not None:
+                count = most = min(missing, turn.tokens_left, self._chunk)
             else:
                 memory.release(lease)
                 return
-            if self._policy.takes and place >= overdue:
+            if self._policy.takes and place >= turn.forced:
                 count = self._policy.take(row, most, waiting.view, turn.chosen(), view)
             if count == HOLD:
                 memory.release(lease)
@@ -160,12 +199,27 @@ class Admission:
             turn.leases.append(lease)
             turn.tokens_left = max(0, turn.tokens_left - count)
             turn.places_left -= 1
-            turn.promised += worst
+            turn.promised += need
             self._hold_back.watch(request, lease.length)
+
+    def _need(self, request: Request) -> int:
+        """Slots that the request is expected to take in the end, whole pages."""
+        known = np.array([len(request.known_key.tokens)], dtype=np.int32)
+        left = np.array([request.max_new_tokens - len(request.output_ids)], dtype=np.int32)
+        return round_up(
+            int(expected_end(known, left, self._ratio.value, self._running.per_row)[0]), self._memory.page_size
+        )
+
+    def _runs_alone(self, length: int, lease: Lease, turn: _Round) -> bool:
+        """Something must always be able to run: if nothing does, what is known is enough."""
+        if len(self._running) or turn.rows:
+            return False
+        return round_up(length, self._memory.page_size) - lease.length <= self._memory.available()
 
     def _enter(self, turn: _Round, now: float) -> NDArray[np.int32]:
         if not turn.rows:
-            self._waiting.count_skips(turn.passed, 0)
+            if turn.places_left > 0:
+                self._waiting.count_skips(turn.passed, 0)
             return np.empty(0, dtype=np.int32)
         rows = np.array(turn.rows, dtype=np.intp)
         stay = np.ones(len(turn.passed), dtype=np.bool_)
@@ -188,7 +242,8 @@ class Admission:
             memory.rows.write(row, 0, lease.slots[: lease.length])
             self._deltas.open(request.row_open())
             columns["row"][i] = row
+            if request.cached_tokens is None:
+                request.cached_tokens = lease.length
             for name in ("computed", "written", "cached_tokens", "allocated"):
                 columns[name][i] = lease.length
-            worst = kv_tokens(len(request.prompt), request.max_new_tokens)
-            columns["reserved"][i] = round_up(worst, memory.page_size)
+            columns["goal"][i] = len(request.known_key.tokens)

@@ -27,6 +27,7 @@ class ScheduleBatch:
     admitted      uids that got their row in this step
     most          most tokens that each row may give [n]; None: one
     wait_for      tickets of copies that the worker must wait for
+    retracted     uids that lost theirs since the step before, for want of memory or for a more urgent request
     """
 
     step: int
@@ -37,6 +38,7 @@ class ScheduleBatch:
     admitted: tuple[int, ...] = ()
     most: NDArray[np.int32] | None = None
     wait_for: tuple[int, ...] = ()
+    retracted: tuple[int, ...] = ()
 
     def only(self, keep: NDArray[np.bool_]) -> ScheduleBatch:
         """The same step without the others [n]."""
@@ -49,6 +51,7 @@ class ScheduleBatch:
             admitted=self.admitted,
             most=None if self.most is None else self.most[keep],
             wait_for=self.wait_for,
+            retracted=self.retracted,
         )
 
 

@@ -22,6 +22,7 @@ class SchedulerConfig:
                           and one longer than max_prefill_tokens is the only one in its step
     max_consecutive_prefills   steps of prompts alone that may follow each other while somebody could decode, under
                           `DecodeTurn.AFTER`; then comes a step of decodes
+    schedule_conservativeness   how much of the outputs to come is reserved at admission, > 0: see `NewTokenRatio`
     max_skips             steps in which a waiting request may be overtaken or passed over; then it goes first
     hold_back_tokens      a request waits for a running prefill that shares at least this many uncached tokens; 0: never
     eos_token_ids         the model's end tokens
@@ -44,6 +45,7 @@ class SchedulerConfig:
     max_prefill_tokens: int = 16384
     chunked_prefill_size: int | None = None
     max_consecutive_prefills: int = 8
+    schedule_conservativeness: float = 1.0
     max_skips: int = 128
     hold_back_tokens: int = 32
     eos_token_ids: tuple[int, ...] = ()
@@ -83,6 +85,10 @@ class SchedulerConfig:
         for name in ("max_skips", "hold_back_tokens", "report_interval", "decision_steps", "ended_lives"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if not 0 < self.schedule_conservativeness < float("inf"):
+            raise ValueError(
+                f"schedule_conservativeness is {self.schedule_conservativeness}; it must be a number greater than 0"
+            )
         if self.max_queued_requests is not None and self.max_queued_requests < 1:
             raise ValueError(f"max_queued_requests is {self.max_queued_requests}; it must be at least 1, or None")
         bad = [token for token in self.eos_token_ids if not 0 <= token < self.vocab_size]

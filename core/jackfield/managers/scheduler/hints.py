@@ -29,7 +29,7 @@ class PrefixHints:
         uids = self._waiting.table["uid"]
         changed = self._memory.changes != self._forest_changes or not np.array_equal(uids, self._forest_uids)
         if changed or self._forest is None:
-            keys = [request.prompt_key for request in self._waiting.table["request"].tolist()]
+            keys = [request.known_key for request in self._waiting.table["request"].tolist()]
             self._forest = self._memory.forest(keys)
             self._forest_changes = self._memory.changes
             self._forest_uids = uids.copy()
@@ -46,7 +46,7 @@ class PrefixHints:
             0 if self._memory.changes != self._hinted_changes else int(np.searchsorted(uids, self._hinted_uid, "right"))
         )
         if stale < len(table):
-            keys = [request.prompt_key for request in table["request"][stale:].tolist()]
+            keys = [request.known_key for request in table["request"][stale:].tolist()]
             table["cached_tokens"][stale:] = self._memory.peek(keys)
         self._hinted_changes = self._memory.changes
         self._hinted_uid = int(uids[-1])

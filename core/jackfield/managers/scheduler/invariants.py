@@ -6,6 +6,7 @@ import numpy as np
 
 from jackfield.managers.capacity import kv_tokens
 from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable
@@ -18,12 +19,19 @@ class InvariantViolation(AssertionError):
 
 class InvariantChecker:
     def __init__(
-        self, *, live: dict[str, Request], waiting: WaitingQueue, running: RunningTable, memory: KVMemory
+        self,
+        *,
+        live: dict[str, Request],
+        waiting: WaitingQueue,
+        running: RunningTable,
+        memory: KVMemory,
+        ratio: NewTokenRatio,
     ) -> None:
         self._live = live
         self._waiting = waiting
         self._running = running
         self._memory = memory
+        self._ratio = ratio
 
     def check(self) -> None:
         """Raises InvariantViolation."""
@@ -57,6 +65,14 @@ class InvariantChecker:
         for request in gated:
             if request.state is not RequestState.WAITING or request.lease is not None:
                 problems.append(f"{request.rid} waits at a gate as {request.state.value} with lease {request.lease}")
+        known = np.array([len(request.known_key.tokens) for request in waiting["request"].tolist()], dtype=np.int64)
+        outputs = np.array([len(request.output_ids) for request in waiting["request"].tolist()], dtype=np.int64)
+        if (waiting["output_tokens"] != outputs).any() or (waiting["sampled"] != outputs).any():
+            problems.append("waiting requests whose columns and tokens differ")
+        if (known != waiting["prompt_tokens"] + outputs).any():
+            problems.append("waiting requests whose cache key is not all that they know")
+        if any(waiting[name].any() for name in ("computed", "written", "allocated", "held_tokens", "row")):
+            problems.append("a waiting request holds something")
         if (np.diff(waiting["uid"]) <= 0).any():
             problems.append("the waiting requests do not stand in arrival order")
         rows = running["row"]
@@ -82,14 +98,14 @@ class InvariantChecker:
             worst = round_up(kv_tokens(len(request.prompt), request.max_new_tokens), memory.page_size)
             numbers = {
                 "held": (int(running["held_tokens"][i]), allocated - lease.length),
-                "reserved": (int(running["reserved"][i]), worst),
+                "goal": (int(running["goal"][i]), len(request.known_key.tokens)),
                 "outputs": (int(running["output_tokens"][i]), len(request.output_ids)),
             }
             problems += [f"{request.rid}: {name} is {a}, not {b}" for name, (a, b) in numbers.items() if a != b]
             if not lease.length <= written <= computed <= allocated <= worst:
                 problems.append(
                     f"{request.rid}: lease {lease.length} <= written {written} <= computed {computed} <= "
-                    f"allocated {allocated} <= reserved {worst} does not hold"
+                    f"allocated {allocated} <= worst case {worst} does not hold"
                 )
         mine = np.concatenate(owned)
         if len(np.unique(mine)) != len(mine):
@@ -99,8 +115,8 @@ class InvariantChecker:
         accounts = memory.accounts(len(mine))
         if (problem := accounts.problem()) is not None:
             problems.append(problem)
-        promised = int((running["reserved"] - running["allocated"]).sum())
-        if accounts.free + accounts.evictable < promised:
+        promised = int(running.promises(1, memory.page_size).sum())
+        if self._ratio.never_retracts and accounts.free + accounts.evictable < promised:
             problems.append(f"{promised} slots are promised, {accounts.free} free and {accounts.evictable} evictable")
         return problems
 

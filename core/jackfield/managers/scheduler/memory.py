@@ -1,5 +1,6 @@
 """KV memory as the scheduler uses it: allocator, request-to-token table and prefix cache behind one object, so that nobody
-else moves slots. The core rule that decode never runs out lives in `fits`; a cache that raises half-way stops the replica.
+else moves slots. What can be had is told by `available`, what a step lacks by `lacking`; a cache that raises half-way stops
+the replica.
 """
 
 from __future__ import annotations
@@ -74,9 +75,17 @@ class KVMemory:
             held=held,
         )
 
-    def fits(self, slots: int, promised: int) -> bool:
-        """Whether `slots` more can be promised on top of what running requests may still take."""
-        return self.allocator.available() + self.sizes().evictable >= slots + promised
+    def available(self) -> int:
+        """Slots that can be had now: the free ones, and those that the cache would give back."""
+        return self.allocator.available() + self.sizes().evictable
+
+    def lacking(self, running: RunningTable, rows: NDArray[np.intp], ends: NDArray[np.int32]) -> int:
+        """Slots, whole pages, that are missing for these running requests to hold `ends` tokens [n]; 0 if none are."""
+        short = np.maximum(ends - running["allocated"][rows], 0)
+        slots = int(((short + (self.page_size - 1)) // self.page_size).sum()) * self.page_size
+        if slots <= self.allocator.available():
+            return 0
+        return max(0, slots - self.available())
 
     # ---- the cache
 
@@ -160,7 +169,7 @@ class KVMemory:
     def grow(self, running: RunningTable, rows: NDArray[np.intp], ends: NDArray[np.int32]) -> None:
         """Give these running requests enough pages for `ends` tokens [n], evicting where needed.
 
-        What was promised by `fits` is there; if it is not, the accounts are broken and this raises.
+        Raises OutOfSlots for more than `lacking` found.
         """
         have = running["allocated"][rows]
         short = ends > have

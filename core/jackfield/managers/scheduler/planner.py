@@ -1,6 +1,13 @@
-"""Decides one step: which prefills continue, who is admitted, who decodes, and the slots that all of them need."""
+"""Decides one step: which prefills continue, who is admitted, who decodes, and the slots that all of them need.
+
+Where the slots for running requests are not there, some of them are retracted first; where a more urgent request waits, it
+may take the memory of others. Both happen only while no step is in flight: with steps in flight nothing is planned, and the
+loop commits them first.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +16,39 @@ from jackfield.hookspecs import DecodeTurn, SchedulerView, StepBudget, Want
 from jackfield.managers.scheduler.admission import Admission
 from jackfield.managers.scheduler.batch import ScheduleBatch
 from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.preemption import Preemption
+from jackfield.managers.scheduler.retraction import Retraction
 from jackfield.managers.scheduler.running import RunningTable
 
 _NOBODY: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+_NOTHING: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """A step as far as it is decided.
+
+    decoding    rows that could decode now; mixed: in one batch with prefills
+    prefilling  rows that compute tokens known at admission, and how many each: `tokens`; the last `admitted` of them are new
+    left, cuts  prompt tokens that the step could still hold, and rows whose prompt is cut in it; None: no prefill at all
+    """
+
+    decoding: NDArray[np.intp]
+    mixed: bool
+    prefilling: NDArray[np.intp] = field(default_factory=lambda: _NOBODY)
+    tokens: NDArray[np.int32] = field(default_factory=lambda: _NOTHING)
+    admitted: int = 0
+    left: int | None = None
+    cuts: int = 0
+
+    def batch(self) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """Rows and tokens, prefills before decodes."""
+        if not len(self.decoding) or (len(self.prefilling) and not self.mixed):
+            return self.prefilling, self.tokens
+        rows = np.concatenate([self.prefilling, self.decoding])
+        return rows, np.concatenate([self.tokens, np.ones(len(self.decoding), dtype=np.int32)])
 
 
 class Planner:
@@ -35,6 +71,9 @@ class Planner:
         memory: KVMemory,
         policy: PolicyGuard,
         admission: Admission,
+        retraction: Retraction,
+        preemption: Preemption,
+        ratio: NewTokenRatio,
     ) -> None:
         self._max_prefill = max_prefill
         self._max_tokens = max_tokens
@@ -46,71 +85,108 @@ class Planner:
         self._memory = memory
         self._policy = policy
         self._admission = admission
+        self._retraction = retraction
+        self._preemption = preemption
+        self._ratio = ratio
 
-    def plan(self, view: SchedulerView, want: Want, step: int) -> ScheduleBatch | None:
-        """The next batch, its slots in place; None if nothing can run."""
-        running = self._running
+    def plan(self, view: SchedulerView, want: Want, step: int, *, quiet: bool) -> ScheduleBatch | None:
+        """The next batch, its slots in place; None if nothing can run, or only after the steps in flight are committed.
+
+        quiet: no step is in flight.
+        """
         budget = self._policy.budget(view)
-        decoding = running.decoding() if want is not Want.PREFILL else _NOBODY
-        mixed = budget.decode is DecodeTurn.MIX
-        prefilling, tokens, admitted = _NOBODY, np.empty(0, dtype=np.int32), 0
-        decode_first = budget.decode is DecodeTurn.FIRST or (
-            not mixed and self._prefills_in_a_row >= self._max_prefills
-        )
-        if want is Want.PREFILL or (want is Want.ANY and not (len(decoding) and decode_first)):
-            room = self._max_tokens - (len(decoding) if mixed else 0)
-            prefilling, tokens, admitted = self._prefill(view, budget, room)
-        rows = prefilling
-        if len(decoding) and (mixed or not len(prefilling)):
-            # Admission appends to the table, so that rows found before it still stand where they stood.
-            rows = np.concatenate([prefilling, decoding])
-            tokens = np.concatenate([tokens, np.ones(len(decoding), dtype=np.int32)])
+        draft = self._continuing(budget, want)
+        retracted = self._retraction.total
+        if len(draft.prefilling) and self._lacking(draft):
+            if not quiet:
+                return None
+            draft = self._after_retraction(draft, view, budget, want)
+        elif draft.left is not None:
+            with_new = self._admit(draft, view, budget, want, quiet=quiet)
+            if with_new is None:
+                return None
+            draft = with_new
+        if not draft.admitted and self._lacking(draft):  # what admission promised includes this step
+            if not quiet:
+                return None
+            draft = self._after_retraction(draft, view, budget, want)
+            if self._lacking(draft) and self._memory.sizes().pending:
+                return None  # one request is left, and a copy still holds what it needs
+        rows, tokens = draft.batch()
         if not len(rows):
             return None
-        ends = running["computed"][rows] + tokens
-        most = None
-        if self._per_row > 1:
-            most = np.ones(len(rows), dtype=np.int32)
-            left = running["max_new_tokens"][rows] - running["sampled"][rows]
-            most[len(prefilling) :] = np.minimum(left, self._per_row)[len(prefilling) :]
-            ends += most - 1
+        running = self._running
+        prefills = len(draft.prefilling)
+        ends, most = self._ends(rows, tokens, prefills)
         self._memory.grow(running, rows, ends)
-        self._prefills_in_a_row = self._prefills_in_a_row + 1 if len(decoding) and len(rows) == len(prefilling) else 0
+        decodes = len(rows) > prefills
+        self._prefills_in_a_row = self._prefills_in_a_row + 1 if len(draft.decoding) and not decodes else 0
+        if decodes and self._retraction.total == retracted:
+            self._ratio.decoded()
         uids = running["uid"][rows]
-        first_admitted = len(prefilling) - admitted
         return ScheduleBatch(
             step=step,
             rows=running["row"][rows],
             uids=uids,
             new_tokens=tokens,
-            prefills=len(prefilling),
-            admitted=tuple(uids[first_admitted : len(prefilling)].tolist()),
+            prefills=prefills,
+            admitted=tuple(uids[prefills - draft.admitted : prefills].tolist()),
+            retracted=self._retraction.take(),
             most=most,
         )
 
-    def _prefill(
-        self, view: SchedulerView, budget: StepBudget, room: int
-    ) -> tuple[NDArray[np.intp], NDArray[np.int32], int]:
-        """Rows that compute prompt tokens, how many each, and how many of the rows were admitted just now.
-
-        Prompts that are cut go on first: they hold memory, and others may wait for their prefix.
-        """
+    def _continuing(self, budget: StepBudget, want: Want) -> _Draft:
+        """The step without anybody new. Prompts that are cut go on first: they hold memory, and others may wait for their
+        prefix."""
         running = self._running
-        left = min(
-            self._max_prefill if budget.prefill_tokens is None else budget.prefill_tokens, self._max_prefill, room
+        decoding = running.decoding() if want is not Want.PREFILL else _NOBODY
+        draft = _Draft(decoding=decoding, mixed=budget.decode is DecodeTurn.MIX)
+        decode_first = budget.decode is DecodeTurn.FIRST or (
+            not draft.mixed and self._prefills_in_a_row >= self._max_prefills
         )
+        if want is Want.DECODE or (want is Want.ANY and len(decoding) and decode_first):
+            return draft
+        room = self._max_tokens - (len(decoding) if draft.mixed else 0)
+        most = self._max_prefill if budget.prefill_tokens is None else budget.prefill_tokens
+        left = min(most, self._max_prefill, room)
         rows = running.prefilling()
-        missing = running.remaining()[rows]
+        missing = (running["goal"] - running["computed"])[rows]
         tokens = self._shares(missing, left)
-        left = max(0, left - int(tokens.sum()))
-        cuts = int(np.count_nonzero(tokens < missing))
-        rows, tokens = rows[tokens > 0], tokens[tokens > 0]
-        before = len(running)
+        draft.left = max(0, left - int(tokens.sum()))
+        draft.cuts = int(np.count_nonzero(tokens < missing))
+        draft.prefilling, draft.tokens = rows[tokens > 0], tokens[tokens > 0]
+        return draft
+
+    def _admit(
+        self, draft: _Draft, view: SchedulerView, budget: StepBudget, want: Want, *, quiet: bool
+    ) -> _Draft | None:
+        """The draft with those who are admitted, perhaps after a preemption; None if others are to be preempted once the
+        steps in flight are committed."""
+        self._enter(draft, view, budget)
+        blocked = self._admission.blocked
+        if blocked is None or not len(victims := self._preemption.victims(blocked, view)):
+            return draft
+        if not quiet:
+            return None
+        self._retraction.retract(victims, view.now)
+        draft = self._continuing(budget, want)
+        self._enter(draft, view, budget, first=blocked.uid)
+        return draft
+
+    def _enter(self, draft: _Draft, view: SchedulerView, budget: StepBudget, first: int | None = None) -> None:
+        before = len(self._running)
         new_tokens = self._admission.admit(
-            view, budget, tokens=left, cuts_left=budget.partial_prefills - cuts, alone=not len(rows)
+            view,
+            budget,
+            tokens=draft.left or 0,
+            cuts_left=budget.partial_prefills - draft.cuts,
+            alone=not len(draft.prefilling),
+            first=first,
         )
-        new_rows = np.arange(before, before + len(new_tokens))
-        return np.concatenate([rows, new_rows]), np.concatenate([tokens, new_tokens]), len(new_tokens)
+        # Admission appends to the table, so that rows found before it still stand where they stood.
+        draft.prefilling = np.concatenate([draft.prefilling, np.arange(before, before + len(new_tokens))])
+        draft.tokens = np.concatenate([draft.tokens, new_tokens])
+        draft.admitted = len(new_tokens)
 
     def _shares(self, missing: NDArray[np.int32], left: int) -> NDArray[np.int32]:
         """How many of their missing tokens these rows compute with `left` tokens to spend, the first row first [n]."""
@@ -121,3 +197,28 @@ class Planner:
         wanted = np.minimum(missing, self._chunk)
         shares: NDArray[np.int32] = np.clip(left - (np.cumsum(wanted) - wanted), 0, wanted).astype(np.int32)
         return shares
+
+    def _ends(
+        self, rows: NDArray[np.intp], tokens: NDArray[np.int32], prefills: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32] | None]:
+        """Tokens that the rows may hold after the step [n], and the most that each may give; None: one."""
+        running = self._running
+        ends: NDArray[np.int32] = running["computed"][rows] + tokens
+        if self._per_row == 1:
+            return ends, None
+        most = np.ones(len(rows), dtype=np.int32)
+        left = running["max_new_tokens"][rows] - running["sampled"][rows]
+        most[prefills:] = np.minimum(left, self._per_row)[prefills:]
+        return ends + (most - 1), most
+
+    def _lacking(self, draft: _Draft) -> int:
+        rows, tokens = draft.batch()
+        if not len(rows):
+            return 0
+        return self._memory.lacking(self._running, rows, self._ends(rows, tokens, len(draft.prefilling))[0])
+
+    def _after_retraction(self, draft: _Draft, view: SchedulerView, budget: StepBudget, want: Want) -> _Draft:
+        """The step without those who had to go. Nobody new is admitted in it: they would take what was just given back."""
+        rows, tokens = draft.batch()
+        self._retraction.make_room(rows, self._ends(rows, tokens, len(draft.prefilling))[0], view)
+        return self._continuing(budget, want)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     HOLD,
+    Amounts,
     Chosen,
     DecodeTurn,
     FaultScope,
@@ -31,7 +32,7 @@ class BadPolicyAnswer(Exception):
 
 
 class PolicyGuard:
-    """takes, observes: whether the policy overrides `take` and `observe`; they are called only then."""
+    """takes, preempts, observes: whether the policy overrides `take`, `victims` and `observe`; called only then."""
 
     def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str, decisions: DecisionLog) -> None:
         self._policy = policy
@@ -39,6 +40,7 @@ class PolicyGuard:
         self._name = name
         self._decisions = decisions
         self.takes = type(policy).take is not SchedulePolicy.take
+        self.preempts = type(policy).victims is not SchedulePolicy.victims
         self.observes = type(policy).observe is not SchedulePolicy.observe
 
     def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
@@ -64,7 +66,7 @@ class PolicyGuard:
         """Distinct valid rows, or None for arrival order; None after a fault."""
         try:
             answer = self._policy.order(waiting, view)
-            return None if answer is None else _checked_rows(answer, len(waiting))
+            return None if answer is None else _checked_rows("order", answer, len(waiting))
         except Exception as error:
             self._fault(error)
             return None
@@ -79,6 +81,18 @@ class PolicyGuard:
         except Exception as error:
             self._fault(error)
             return most
+
+    def victims(
+        self, running: RequestTable, need: Amounts, for_row: int | None, view: SchedulerView
+    ) -> NDArray[np.intp]:
+        """Distinct valid rows of `running`; none after a fault, and none of a policy that does not choose."""
+        if not self.preempts:
+            return np.empty(0, dtype=np.intp)
+        try:
+            return _checked_rows("victims", self._policy.victims(running, need, for_row, view), len(running))
+        except Exception as error:
+            self._fault(error)
+            return np.empty(0, dtype=np.intp)
 
     def observe(self, record: StepRecord) -> None:
         try:
@@ -107,13 +121,13 @@ def _checked_budget(budget: StepBudget) -> StepBudget:
     return made
 
 
-def _checked_rows(answer: object, count: int) -> NDArray[np.intp]:
+def _checked_rows(what: str, answer: object, count: int) -> NDArray[np.intp]:
     rows = np.asarray(answer)
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-        raise BadPolicyAnswer(f"order returned {rows.ndim} dimensions of {rows.dtype}; one of integers is allowed")
+        raise BadPolicyAnswer(f"{what} returned {rows.ndim} dimensions of {rows.dtype}; one of integers is allowed")
     rows = rows.astype(np.intp)
     if rows.size and (rows.min() < 0 or rows.max() >= count):
-        raise BadPolicyAnswer(f"order returned rows {rows.min()} .. {rows.max()} of a table of {count}")
+        raise BadPolicyAnswer(f"{what} returned rows {rows.min()} .. {rows.max()} of a table of {count}")
     if np.bincount(rows, minlength=1).max(initial=0) > 1:
-        raise BadPolicyAnswer("order returned a row twice")
+        raise BadPolicyAnswer(f"{what} returned a row twice")
     return rows

@@ -39,9 +39,7 @@ class WaitingQueue:
         """It may be chosen from now on; its place is that of its arrival."""
         self.gated.pop(request.uid, None)
         self.add(request)
-        uids = self.table["uid"]
-        if len(uids) > 1 and uids[-1] < uids[-2]:
-            self.table.extend(self.table.take(np.argsort(uids)))
+        self._sort()
 
     def withdraw(self, uid: int) -> bool:
         """A gated request ends. False: it is not gated."""
@@ -67,6 +65,19 @@ class WaitingQueue:
                 "wants_logprobs": request.logprobs is not None,
             }
         )
+
+    def put_back(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Retracted requests wait again, each at its place by arrival. They were accepted once: no limit holds for them."""
+        for name in ("computed", "written", "allocated", "held_tokens", "cached_tokens", "row", "goal"):
+            columns[name][:] = 0
+        self.table.extend(columns)
+        self._sort()
+
+    def _sort(self) -> None:
+        """After rows came that are not the newest."""
+        uids = self.table["uid"]
+        if (np.diff(uids) < 0).any():
+            self.table.extend(self.table.take(np.argsort(uids)))
 
     def find(self, uid: int) -> int:
         """The table row of a waiting request. Raises KeyError if it does not wait."""

@@ -72,16 +72,16 @@ class Releaser:
         for ending in endings:
             request = ending.request
             if request.state is RequestState.WAITING:
+                retractions = 0
                 if not self._waiting.withdraw(request.uid):
                     row = self._waiting.find(request.uid)
                     waiting_rows.append(row)
-                cached = retractions = 0
+                    retractions = int(self._waiting.table["retractions"][row])
             elif request.state is RequestState.RUNNING:
                 row = int(self._running.position[request.row])
                 running_rows.append(row)
-                cached = int(self._running["cached_tokens"][row])
                 retractions = int(self._running["retractions"][row])
-                self._give_back(request, row, ending.insert)
+                self.give_back(request, row, insert=ending.insert)
             else:
                 raise RuntimeError(f"request {request.rid} (uid {request.uid}) is released twice")
             request.state = RequestState.FINISHED
@@ -90,6 +90,7 @@ class Releaser:
             ended = self.ended.aborted if ending.finish.type == "abort" else self.ended.finished
             ended.append(request.uid)
             self._decisions.ended(request, ending.finish, now)
+            cached = request.cached_tokens or 0
             self._outbox.finish(request, ending.ids, ending.finish, cached, retractions, ending.logprobs)
         if waiting_rows:
             self._waiting.drop(np.array(waiting_rows, dtype=np.intp))
@@ -97,9 +98,10 @@ class Releaser:
             self._running.drop(np.array(running_rows, dtype=np.intp))
             self._running.reindex()
 
-    def _give_back(self, request: Request, at: int, insert: bool) -> None:
-        """Row, slots and lease. Only tokens whose step was committed are offered to the cache: nothing that a launched
-        step may still be writing, and nothing of a failed one."""
+    def give_back(self, request: Request, at: int, *, insert: bool = True) -> None:
+        """Row, slots and lease of the request at running row `at`, which its caller removes. Only tokens whose step was
+        committed are offered to the cache: nothing that a launched step may still be writing, and nothing of a failed one.
+        """
         memory, lease, row = self._memory, request.lease, request.row
         if lease is None:
             raise RuntimeError(f"request {request.rid} runs without a lease")

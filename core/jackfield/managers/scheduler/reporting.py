@@ -68,6 +68,7 @@ class Reporter:
             # A request that has just got its row has computed nothing: what is there came out of the cache.
             admitted = np.isin(batch.uids, np.array(batch.admitted, dtype=np.int64))
             self._cached += int(step.start[admitted].sum())
+        self._retracted += len(batch.retracted)
         if self._collect:
             self._step_seconds.append(now - step.started)
             self._step_cpu_seconds.append(self._cpu() - self._cpu_began)
@@ -108,6 +109,8 @@ class Reporter:
                 cached_tokens=self._cached,
                 decode_tokens=self._decode,
                 evicted_tokens=self._evicted() - self._evicted_before,
+                retracted_requests=self._retracted,
+                new_token_ratio=state.new_token_ratio,
                 worker_seconds=self._worker_seconds() - self._worker_before,
                 step_seconds=self._step_seconds,
                 step_cpu_seconds=self._step_cpu_seconds,
@@ -126,7 +129,7 @@ class Reporter:
 
     def _clear(self) -> None:
         self._since = None
-        self._steps = self._prefill = self._cached = self._decode = 0
+        self._steps = self._prefill = self._cached = self._decode = self._retracted = 0
         self._evicted_before = self._evicted()
         self._worker_before = self._worker_seconds()
         self._step_seconds: list[float] = []

@@ -61,6 +61,8 @@ class StepReports:
         self, batch: ScheduleBatch, computed: NDArray[np.int32], *, at: float, waiting: int, running: int
     ) -> None:
         """Before the launch."""
+        if batch.retracted and self._listens("jackfield_requests_retracted"):
+            self._observers.notify("jackfield_requests_retracted", uids=batch.retracted)
         if not self._listens("jackfield_batch_scheduled"):
             return
         record = BatchScheduled(
@@ -87,6 +89,7 @@ class StepReports:
                 tokens=_read_only(step.batch.new_tokens),
                 admitted=step.batch.admitted,
                 finished=tuple(ended.finished),
+                retracted=step.batch.retracted,
                 aborted=tuple(ended.aborted),
                 prefills=step.batch.prefills,
                 tenants=_read_only(np.array([request.tenant for request in step.requests.tolist()], dtype=np.int32)),

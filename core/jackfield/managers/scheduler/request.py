@@ -58,6 +58,8 @@ class Request:
     output_ids      committed tokens
     row, lease      set while RUNNING
     end_ids         int32 [k]: what `min_new_tokens` holds back; empty if nothing is
+    known_key       the cache key of all tokens known when it last began to wait; a prefill computes them
+    cached_tokens   what the cache held at its first admission, or None
     deadline        seconds on the scheduler's clock, or None
     logprobs        what entries it wants; logprobs_sent: end of the prompt positions whose entries are sent, or not wanted
     watched         the key under which `HoldBack` knows its running prefill, or None
@@ -65,8 +67,10 @@ class Request:
 
     __slots__ = (
         "arrival",
+        "cached_tokens",
         "deadline",
         "end_ids",
+        "known_key",
         "lease",
         "logprobs",
         "logprobs_sent",
@@ -123,6 +127,8 @@ class Request:
         self.state = RequestState.WAITING
         self.row = 0
         self.lease: Lease | None = None
+        self.known_key = self.prompt_key
+        self.cached_tokens: int | None = None
         self.watched: tuple[bytes, bytes] | None = None
         self.times = StageTimes()
         self.times.enter(RequestStage.QUEUE, now)
@@ -145,6 +151,13 @@ class Request:
             return self.prompt_key
         return CacheKey(namespace=self.namespace, tokens=self.known_tokens(count), priority=self.priority)
 
+    def wait(self, now: float) -> None:
+        """Its row, slots and lease are given back: it waits again, with the tokens that it has."""
+        self.state = RequestState.WAITING
+        self.row = 0
+        self.known_key = self.key(len(self.prompt) + len(self.output_ids))
+        self.times.enter(RequestStage.QUEUE, now)
+
     def row_open(self) -> RowOpen:
         """What the worker is told when the request gets its row."""
         sampling = self.sampling
@@ -152,7 +165,7 @@ class Request:
         return RowOpen(
             row=self.row,
             uid=self.uid,
-            history=self.known_tokens(len(self.prompt) + len(self.output_ids)),
+            history=self.known_key.tokens,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,

@@ -193,11 +193,11 @@ class ResultApplier:
     def _prefilled(
         self, step: StepInFlight, at: NDArray[np.intp], done: NDArray[np.bool_], ended: set[int], now: float
     ) -> list[Ending]:
-        """After prompt tokens were computed: share them, and see whose prompt is complete."""
+        """After tokens known at admission were computed: share them, and see who has all of them."""
         running, endings = self._running, []
         for i in np.flatnonzero(done[: step.batch.prefills]).tolist():
             request: Request = step.requests[i]
-            complete = bool(running["written"][at[i]] >= len(request.prompt))
+            complete = bool(running["written"][at[i]] >= running["goal"][at[i]])
             if complete:
                 self._hold_back.forget(request)
                 request.times.enter(RequestStage.DECODE, now)

@@ -1,7 +1,7 @@
 """The table of requests that hold a row: who may decode, whose prompt is unfinished, and where a row's request stands.
 
-Everything derives from three columns: tokens known = prompt_tokens + sampled (the newest may still be on the device),
-of which `computed` have their KV launched.
+Everything derives from four columns: tokens known = prompt_tokens + sampled (the newest may still be on the device), of
+which `computed` have their KV launched; the first `goal` of them were known at admission and are a prefill's.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jackfield.managers.scheduler.new_token_ratio import CLIP
 from jackfield.managers.scheduler.table import ColumnTable
 
 
 class RunningTable(ColumnTable):
-    """`position[row]` is the table row of the request that holds this row of the request-to-token table, or -1."""
+    """position   [row of the request-to-token table] -> the table row of the request that holds it, or -1
+    per_row    most tokens that a decoding row may give in one step
+    """
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, per_row: int = 1) -> None:
         super().__init__(capacity=max_rows)
+        self.per_row = per_row
         self.position = np.full(max_rows, -1, dtype=np.intp)
 
     def reindex(self) -> None:
@@ -41,10 +45,29 @@ class RunningTable(ColumnTable):
 
     def decoding(self) -> NDArray[np.intp]:
         """Rows that can decode now: one token to compute, and the cap not reached."""
-        sampled = self["sampled"]
-        return np.flatnonzero((self.remaining() == 1) & (sampled > 0) & (sampled < self["max_new_tokens"]))
+        launched = self["computed"] >= self["goal"]
+        return np.flatnonzero(launched & (self.remaining() == 1) & (self["sampled"] < self["max_new_tokens"]))
 
     def prefilling(self) -> NDArray[np.intp]:
-        """Rows with a part of their prompt to launch, oldest admission first."""
-        left = self.remaining()
-        return np.flatnonzero((left > 1) | ((left == 1) & (self["sampled"] == 0)))
+        """Rows with a part of what was known at admission to launch, oldest admission first."""
+        return np.flatnonzero(self["computed"] < self["goal"])
+
+    def promises(self, ratio: float, page_size: int) -> NDArray[np.int32]:
+        """Slots that each row is expected to take beyond those it has, whole pages [len]."""
+        ends = expected_end(
+            self["prompt_tokens"] + self["sampled"], self["max_new_tokens"] - self["sampled"], ratio, self.per_row
+        )
+        slots: NDArray[np.int32] = np.maximum((ends + (page_size - 1)) // page_size * page_size - self["allocated"], 0)
+        return slots
+
+
+def expected_end(known: NDArray[np.int32], left: NDArray[np.int32], ratio: float, least: int = 1) -> NDArray[np.int32]:
+    """Tokens whose KV requests are expected to need in the end [n]: the worst case from ratio 1 on.
+
+    known   tokens that they have [n]
+    left    output tokens that they may still get [n]; `least` of them are expected in any case
+    """
+    if ratio < 1:
+        left = np.maximum(np.ceil(np.minimum(left, CLIP) * ratio).astype(np.int32), np.minimum(left, least))
+    ends: NDArray[np.int32] = known + np.maximum(left - 1, 0)  # the last one is sampled, but never computed
+    return ends

@@ -34,9 +34,11 @@ from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.intake import Intake
 from jackfield.managers.scheduler.invariants import InvariantChecker, InvariantViolation
 from jackfield.managers.scheduler.memory import KVMemory
+from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.output import Outbox
 from jackfield.managers.scheduler.planner import Planner
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
+from jackfield.managers.scheduler.preemption import Preemption
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.randomness import step_seed
 from jackfield.managers.scheduler.release import Releaser
@@ -44,6 +46,7 @@ from jackfield.managers.scheduler.reporting import PluginNumbers, Reporter
 from jackfield.managers.scheduler.reports import StepReports
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.results import ResultApplier
+from jackfield.managers.scheduler.retraction import Retraction
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.state import SchedulerState
 from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
@@ -94,7 +97,7 @@ class Scheduler:
         live: dict[str, Request] = {}
         self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
         self._gates = Gates(gates, self._waiting, ledger)
-        self._running = RunningTable(limits.max_rows)
+        self._running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
         self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
         observers = observers if observers is not None else NoObservers()
         self._decisions = DecisionLog(
@@ -104,6 +107,7 @@ class Scheduler:
             lives_wanted=observers.listens("jackfield_requests_explained"),
         )
         self._policy = PolicyGuard(policy, ledger, config.policy_plugin, self._decisions)
+        self._ratio = NewTokenRatio(config.schedule_conservativeness)
         self._deltas = RowDeltas()
         self._outbox = Outbox(to_detokenizer)
         hold_back = HoldBack(config.hold_back_tokens, limits.page_size)
@@ -127,6 +131,22 @@ class Scheduler:
             policy=self._policy,
             hold_back=hold_back,
             deltas=self._deltas,
+            ratio=self._ratio,
+        )
+        self._retraction = Retraction(
+            waiting=self._waiting,
+            running=self._running,
+            memory=self._memory,
+            policy=self._policy,
+            releaser=self._releaser,
+            ratio=self._ratio,
+        )
+        preemption = Preemption(
+            max_skips=config.max_skips,
+            running=self._running,
+            memory=self._memory,
+            policy=self._policy,
+            ratio=self._ratio,
         )
         self._planner = Planner(
             max_prefill=config.max_prefill_tokens,
@@ -138,6 +158,9 @@ class Scheduler:
             memory=self._memory,
             policy=self._policy,
             admission=admission,
+            retraction=self._retraction,
+            preemption=preemption,
+            ratio=self._ratio,
         )
         self._results = ResultApplier(
             config,
@@ -178,7 +201,7 @@ class Scheduler:
             decisions=self._decisions,
         )
         self._invariants = InvariantChecker(
-            live=live, waiting=self._waiting, running=self._running, memory=self._memory
+            live=live, waiting=self._waiting, running=self._running, memory=self._memory, ratio=self._ratio
         )
         self._in_flight: deque[StepInFlight] = deque()
         self._stash: deque[Any] = deque()
@@ -218,7 +241,7 @@ class Scheduler:
         if not len(self._running) and not len(self._waiting):
             return None
         view = self._view()
-        batch = self._planner.plan(view, want, self._decided + 1)
+        batch = self._planner.plan(view, want, self._decided + 1, quiet=not self._in_flight)
         if batch is not None:
             self._decided += 1
         self._decisions.decided(batch, view, self._running, len(self._waiting), self._clock.now())
@@ -315,6 +338,8 @@ class Scheduler:
             return
         self._unchecked = False
         self._memory.allocator.compact()
+        if not len(self._waiting):
+            self._ratio.reset()
         self._reporter.idle(self._clock.now())
         if self.config.check_invariants == "step":
             self._invariants.check()
@@ -352,6 +377,8 @@ class Scheduler:
             held=accounts.held,
             duplicate_rids=self._control.duplicate_rids,
             invariant_failures=self._invariant_failures,
+            retractions=self._retraction.total,
+            new_token_ratio=self._ratio.value,
         )
 
     def why(self, name: str) -> dict[str, Any]:

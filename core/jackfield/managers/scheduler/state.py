@@ -11,6 +11,8 @@ class SchedulerState:
     last_step_age_s     seconds since the last commit; None before the first
     total .. held       KV slots, see `mem_cache.accounting.SlotAccounts`; held: with running requests
     duplicate_rids      messages dropped because their id was live
+    retractions         running requests that were taken back into the queue, so far
+    new_token_ratio     share of the outputs to come that is reserved now, see `NewTokenRatio`
     invariant_failures  idle checks that failed (they are in the log)
     """
 
@@ -27,6 +29,8 @@ class SchedulerState:
     held: int
     duplicate_rids: int = 0
     invariant_failures: int = 0
+    retractions: int = 0
+    new_token_ratio: float = 1.0
 
     def as_data(self) -> dict[str, float | int | str | None]:
         """The same as the plain values of a `ControlReply`; KV numbers are named kv_*."""
@@ -44,4 +48,6 @@ class SchedulerState:
             "kv_held": self.held,
             "duplicate_rids": self.duplicate_rids,
             "invariant_failures": self.invariant_failures,
+            "retractions": self.retractions,
+            "new_token_ratio": self.new_token_ratio,
         }

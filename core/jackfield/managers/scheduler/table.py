@@ -33,7 +33,7 @@ PRIVATE_COLUMNS: Mapping[str, type] = {
     "sampled": np.int32,  # output tokens whose sampling is launched; output_tokens of them are committed
     "written": np.int32,  # tokens whose KV is committed to be written; computed of them are launched
     "allocated": np.int32,  # slots in its row, whole pages, the lease's included
-    "reserved": np.int32,  # slots that `allocated` may grow to at most, whole pages
+    "goal": np.int32,  # tokens known at admission: the prompt, and the outputs of a request that was retracted
     "last_token": np.int32,  # newest committed token
     "ignore_eos": np.bool_,
     "has_stop_ids": np.bool_,
