@@ -78,6 +78,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "max_running_requests": ("8", 8),
     "max_queued_requests": ("8", 8),
     "page_size": ("8", 8),
+    "schedule_conservativeness": ("0.5", 0.5),
     "max_skips": ("8", 8),
     "plugin_fault_limit": ("8", 8),
     "allowed_host": ("a,b", ("a", "b")),
@@ -200,6 +201,12 @@ def test_later_attentions_for_each_phase_undo_an_earlier_one_for_both(tmp_path: 
     ("line", "said"),
     [
         ({"port": "x"}, "--port: 'x' is not a whole number"),
+        ({"schedule_conservativeness": "x"}, "--schedule-conservativeness: 'x' is not a number"),
+        ({"schedule_conservativeness": "nan"}, "--schedule-conservativeness: nan is not valid"),
+        (
+            {"schedule_conservativeness": "0"},
+            "--schedule-conservativeness: 0.0 is not valid: it must be greater than 0",
+        ),
         ({"port": "70000"}, "--port: 70000 is not valid: it must be less than or equal to 65535"),
         ({"topology": "proceses"}, "--topology: 'proceses' is not one of its values (processes, inline); did you mean"),
         ({"dtype": "int8"}, "--dtype: 'int8' is not one of its values; valid: auto, float32, float16, bfloat16"),

@@ -42,7 +42,8 @@ class Recorder(ArrivalOrder):
 
 
 def prompt(seed: int, length: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, 1000, length).tolist()
+    ids: list[int] = np.random.default_rng(seed).integers(0, 1000, length).tolist()
+    return ids
 
 
 def finish(run: SchedulerHarness, loop: EventLoop) -> int:
