@@ -20,6 +20,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     max_new_tokens        0 is allowed: prefill only
     stop                  strings that end the text; never empty ones
+    stop_regex            patterns that end the text, each one that `managers.stop_regex` takes
     stop_token_ids        ids that end it, besides the model's own end tokens
     temperature           0 means greedy
     top_k                 0 means off
@@ -28,7 +29,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     frequency_penalty, presence_penalty   -2 .. 2, of output tokens; 0 is off
     repetition_penalty    above 0, at most 2, of prompt and output tokens; 1 is off
     logit_bias            id -> what is added to its logit, -100 .. 100, never 0
-    min_new_tokens        no end token and none of `stop_token_ids` before so many
+    min_new_tokens        no end token and none of `stop_token_ids` before so many; stops are looked for in the text behind them
     logits_processors     instance of a logits_processor plugin -> its parameters as JSON values, in the stack's order
     """
 
@@ -50,6 +51,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias: dict[int, float] = {}
     min_new_tokens: int = 0
     logits_processors: dict[str, dict[str, Any]] = {}
+    stop_regex: tuple[str, ...] = ()
 
 
 class LogprobParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,13 +1,14 @@
 """One request on the text side: its tokens become text until a stop string, or the scheduler, ends it.
 
-Knows decoding, stop strings and what of a stop token is shown. Knows no messages beyond the records of one request, no
-channel and no clock; `detokenizer_manager` has those.
+Knows decoding, stop strings, stop expressions and what of a stop token is shown. Knows no messages beyond the records of one
+request, no channel and no clock; `detokenizer_manager` has those.
 """
 
 from __future__ import annotations
 
 from jackfield.ipc.messages import FinishReason, RequestOpened, TokenOutput
 from jackfield.managers.stop import StopMatcher
+from jackfield.managers.stop_regex import stop_regexes
 from jackfield.managers.tokenizer import Tokenizer
 
 
@@ -24,6 +25,7 @@ class RequestDetokenizer:
         "_interval",
         "_keep_stop",
         "_matcher",
+        "_quiet",
         "_started",
         "_stream",
         "_text",
@@ -38,7 +40,9 @@ class RequestDetokenizer:
         self._stream = opened.stream
         self._interval = sampling.stream_interval
         self._keep_stop = sampling.no_stop_trim
-        self._matcher = StopMatcher(sampling.stop)
+        self._matcher = StopMatcher(sampling.stop, stop_regexes(sampling.stop_regex))
+        # At 0 and above, what the newest token says is shown without a look for stops.
+        self._quiet = sampling.min_new_tokens
         self._decoder = (
             tokenizer.incremental_decoder(skip_special_tokens=sampling.skip_special_tokens, context=opened.prompt_tail)
             if tokenizer is not None
@@ -59,8 +63,9 @@ class RequestDetokenizer:
     def advance(self, output: TokenOutput) -> None:
         """Apply one entry, token by token, so that a stop string ends the request at the token that completes it.
 
-        A stop string that completes among the tokens shown comes before the scheduler's own reason (SGLang's order:
-        strings, ids, length).
+        A stop string or expression that completes among the tokens shown comes before the scheduler's own reason (SGLang's
+        order: strings and expressions, ids, length). In what the first `min_new_tokens` tokens say none is looked for; a
+        match lies behind it as a whole.
         """
         if self.finish is not None:
             return
@@ -69,6 +74,7 @@ class RequestDetokenizer:
         stop_token = ids[-1] if finish is not None and _stopped_at_last_id(finish, ids) else None
         for position, token in enumerate(ids):
             self._ids.append(token)
+            self._quiet -= 1
             # The token that means "stop" is no part of the text, unless the client wants to see it. It is never decoded
             # and cut off again: the length of its text says nothing about what is before it.
             trimmed = stop_token is not None and position == len(ids) - 1 and not self._keep_stop
@@ -91,13 +97,16 @@ class RequestDetokenizer:
         return text, ids
 
     def _stops(self, text: str) -> bool:
+        if self._quiet >= 0 and text:
+            self._text.append(text)
+            return False
         shown, matched = self._matcher.feed(text)
         if shown:
             self._text.append(shown)
         if matched is None:
             return False
         if self._keep_stop:
-            self._text.append(matched)
+            self._text.append(self._matcher.matched_text)
         self.finish = FinishReason(type="stop", matched=matched)
         return True
 

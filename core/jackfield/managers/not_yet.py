@@ -48,7 +48,6 @@ NOT_YET: Mapping[str, Callable[[Any], bool]] = {
     "top_logprobs_num": _is(0),
     "logprob_start_len": _is(-1),
     "token_ids_logprob": _empty,
-    "stop_regex": _empty,
     "json_schema": _never,
     "regex": _never,
     "ebnf": _never,

@@ -13,8 +13,9 @@ Policies, where real servers differ:
   numbers       true, "0.7" and 5.0 for a whole number are of the wrong type
   repetition_penalty   (0, 2], as in SGLang
   logit_bias    keys are ids, as whole numbers or as JSON's text of one; a bias of 0 asks for nothing
-  min_new_tokens   may not exceed max_new_tokens; a default that does is lowered. It holds back end tokens and stop ids, not
-                stop strings: a text that says "stop here" is obeyed whenever it comes
+  stop_regex    only patterns whose matches have a length, see `stop_regex`
+  min_new_tokens   may not exceed max_new_tokens; a default that does is lowered. It holds back end tokens and stop ids, and
+                stop strings and expressions are looked for only in the text behind so many tokens
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from jackfield.ipc.messages import SamplingParams
 from jackfield.managers.choices import choice_count
 from jackfield.managers.errors import SHOWN, RequestError, shown
 from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
+from jackfield.managers.regex_width import PatternError
+from jackfield.managers.stop_regex import MAX_PATTERN_CHARS, MAX_PATTERNS, StopRegex
 from jackfield.managers.tokenizer import check_unicode
 
 GREEDY_BELOW = 1e-5
@@ -48,6 +51,7 @@ FIELDS = (
     "best_of",
     "max_new_tokens",
     "stop",
+    "stop_regex",
     "stop_token_ids",
     "temperature",
     "top_p",
@@ -227,6 +231,26 @@ def _stop(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stops))
 
 
+def _stop_regex(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
+    want = "a pattern or a list of patterns"
+    patterns = [value] if isinstance(value, str) else value
+    if not isinstance(patterns, Sequence) or isinstance(patterns, bytes):
+        raise _refused(name, want, value)
+    if len(patterns) > MAX_PATTERNS:
+        raise RequestError(f"{name} holds {len(patterns)} patterns; at most {MAX_PATTERNS} are allowed", param=name)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise _refused(name, want, value)
+        if len(pattern) > MAX_PATTERN_CHARS:
+            raise RequestError(f"a {name} pattern may have at most {MAX_PATTERN_CHARS} characters", param=name)
+        check_unicode(pattern, name)
+        try:
+            StopRegex(pattern)
+        except PatternError as error:
+            raise RequestError(f"{name} {shown(pattern)} is not taken: {error}", param=name) from error
+    return tuple(dict.fromkeys(patterns))
+
+
 def _stop_token_ids(name: str, value: Any, vocab_size: int) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise _refused(name, "a list of token ids", value)
@@ -284,6 +308,7 @@ _CHECKS: dict[str, Callable[[str, Any, int], Any]] = {
     "best_of": _choices,
     "max_new_tokens": _count,
     "stop": _stop,
+    "stop_regex": _stop_regex,
     "stop_token_ids": _stop_token_ids,
     "temperature": _temperature,
     "top_p": _top_p,

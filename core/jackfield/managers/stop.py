@@ -1,30 +1,40 @@
-"""Finds stop strings in a text that arrives in parts, and holds back no more than it must.
+"""Finds stop strings and stop expressions in a text that arrives in parts, and holds back no more than it must.
 
-Knows text only: not tokens, not requests. Cost: linear in the text, times the number of stop strings at worst.
+Knows text only: not tokens, not requests. Cost: linear in the text, times the number of stop strings at worst; for an
+expression, a search in its longest match and the new part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jackfield.managers.stop_regex import StopRegex
+
 
 class StopMatcher:
     """The match that completes first in the text wins; of several that complete with the same character, the longest
-    (which is the one that starts earliest). How the text is cut into parts makes no difference.
+    (which is the one that starts earliest), and of two alike the string. How the text is cut into parts makes no difference.
 
-    Held back is exactly the longest end of the text that is the beginning of some stop string.
+    Held back is exactly the longest end of the text that is the beginning of some stop string; for an expression, one
+    character less than its longest match.
+
+    matched        the string, or the expression's pattern, that ended the text
+    matched_text   what of the text matched
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], regexes: Sequence[StopRegex] = ()) -> None:
         if any(not stop for stop in stops):
             raise ValueError("an empty stop string would end every text at its beginning")
         self._scanners = [_Scanner(stop) for stop in stops]
+        self._regexes = regexes
+        self._reach = max((regex.longest - 1 for regex in regexes), default=0)
         self._held = ""
         self.matched: str | None = None
+        self.matched_text = ""
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """(text that may be shown, the stop string that matched or None). What follows a match is dropped, the stop
-        string itself included; after a match nothing is shown any more."""
+        """(text that may be shown, what matched or None). What follows a match is dropped, the match itself included; after
+        a match nothing is shown any more."""
         if self.matched is not None:
             return "", self.matched
         end = len(text)
@@ -32,11 +42,21 @@ class StopMatcher:
             found = scanner.scan(text, end)
             if found is not None and (self.matched is None or found < end or len(scanner.stop) > len(self.matched)):
                 end, self.matched = found, scanner.stop
+                self.matched_text = scanner.stop
         whole = self._held + text[:end]
+        for regex in self._regexes:
+            from_ = max(0, len(self._held) - regex.longest + 1)
+            span = regex.first_match(whole[from_:])
+            if span is None:
+                continue
+            first, last = span[0] + from_, span[1] + from_
+            if self.matched is None or last < len(whole) or last - first > len(self.matched_text):
+                whole = whole[:last]
+                self.matched, self.matched_text = regex.pattern, whole[first:]
         if self.matched is not None:
             self._held = ""
-            return whole[: len(whole) - len(self.matched)], self.matched
-        keep = len(whole) - max((scanner.state for scanner in self._scanners), default=0)
+            return whole[: len(whole) - len(self.matched_text)], self.matched
+        keep = max(0, len(whole) - max([self._reach, *(scanner.state for scanner in self._scanners)]))
         self._held = whole[keep:]
         return whole[:keep], None
 

@@ -411,8 +411,10 @@ class TokenizerManager:
             now=began,
         )
         state.times.add(RequestStage.TOKENIZE, self._clock.now() - began)
-        if params.stop and self.tokenizer is None:
-            raise RequestError("stop strings need a tokenizer, and this run has none", param="stop")
+        if self.tokenizer is None:
+            for name, given in (("stop", params.stop), ("stop_regex", params.stop_regex)):
+                if given:
+                    raise RequestError(f"{name} needs a tokenizer, and this run has none", param=name)
         if granted != params.max_new_tokens:
             log.info(
                 "request %r: max_new_tokens %d does not fit beside %d prompt tokens; at most %d will be generated",

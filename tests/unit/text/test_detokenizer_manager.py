@@ -170,6 +170,52 @@ def test_stop_string_wins_over_the_schedulers_reason_in_the_same_entry(bench: Be
     assert len(bench.manager) == 0
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("keep", "shown"), [(False, "total "), (True, "total 42.5")])
+def test_a_stop_expression_ends_the_text_before_its_match(
+    bench: Bench, byte_level: Tokenizer, stream: bool, keep: bool, shown: str
+) -> None:
+    pattern = "[0-9]{2}\\.[0-9]"
+    ids = byte_level.encode("total 42.57 and")
+    answer = bench.run(ids, stream=stream, stop_regex=(pattern,), no_stop_trim=keep)
+    assert (answer.text, answer.finish) == (shown, FinishReason(type="stop", matched=pattern))
+    assert byte_level.decode(answer.ids) == "total 42.5"
+
+
+def test_the_stop_that_ends_first_wins_whether_string_or_expression(bench: Bench, byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("abcdef")
+    first = bench.run(ids, stop=("cde",), stop_regex=("b.",))
+    assert (first.text, first.finish) == ("a", FinishReason(type="stop", matched="b."))
+    second = bench.run(ids, stop=("bc",), stop_regex=("c.e",))
+    assert (second.text, second.finish) == ("a", FinishReason(type="stop", matched="bc"))
+
+
+def test_an_expression_that_might_still_match_is_shown_at_the_end(bench: Bench, byte_level: Tokenizer) -> None:
+    answer = bench.run(byte_level.encode("xFGH"), stop_regex=("F.{0,9}!",))
+    assert (answer.text, answer.finish) == ("xFGH", LENGTH)
+
+
+@pytest.mark.parametrize("stops", [{"stop": ("b",)}, {"stop_regex": ("[bB]",)}])
+def test_b67_stops_are_looked_for_behind_the_least_tokens_only(
+    bench: Bench, byte_ids: Callable[[bytes], list[int]], stops: dict[str, Any]
+) -> None:
+    ids = byte_ids(b"abxxbyy")
+    answers = [bench.run(ids, min_new_tokens=least, **stops) for least in range(7)]
+    assert [answer.text for answer in answers] == ["a", "a", "abxx", "abxx", "abxx", "abxxbyy", "abxxbyy"]
+    # A match that begins before is none, and what is not searched is shown at once.
+    straddling = bench.run(byte_ids(b"xFGyFG"), min_new_tokens=2, stop=("FG",))
+    assert straddling.text == "xFGy"
+    assert straddling.deltas[:3] == ["x", "F", "G"]
+
+
+def test_b67_a_character_that_is_flushed_belongs_to_its_token(
+    bench: Bench, byte_level: Tokenizer, byte_ids: Callable[[bytes], list[int]]
+) -> None:
+    ids = byte_ids("a😀".encode()[:-1])
+    assert bench.run(ids, min_new_tokens=len(ids), stop=("\ufffd",)).text == "a\ufffd"
+    assert bench.run(ids, min_new_tokens=len(ids) - 1, stop=("\ufffd",)).text == "a"
+
+
 def test_stop_string_at_the_very_last_token_wins_over_length(bench: Bench, byte_level: Tokenizer) -> None:
     assert bench.run(byte_level.encode("xb"), LENGTH, stop=("b",)).finish == FinishReason(type="stop", matched="b")
 

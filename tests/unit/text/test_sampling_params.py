@@ -175,7 +175,6 @@ ASKING: dict[str, list[Any]] = {
     "top_logprobs_num": [1],
     "logprob_start_len": [0],
     "token_ids_logprob": [[1]],
-    "stop_regex": ["a+", ["a+"]],
     "json_schema": ["{}", {}],
     "regex": ["a"],
     "ebnf": ["root ::= 'a'"],

@@ -25,6 +25,10 @@ class Sampling(OpenAI):
     seed: Any = Field(None, description="Seed of this request's draws.")
     top_k: Any = Field(None, description="Extension: sample from the k likeliest tokens.")
     min_p: Any = Field(None, description="Extension: drop tokens below this share of the likeliest one's probability.")
+    stop_regex: Any = Field(
+        None, description="Extension: a pattern (RE2), or up to 32, at whose match the answer ends."
+    )
+    stream_interval: Any = Field(None, description="Extension: tokens between two chunks of a stream.")
     stop_token_ids: Any = Field(None, description="Extension: ids at which the answer ends.")
     ignore_eos: Any = Field(None, description="Extension: do not stop at the model's end token.")
     frequency_penalty: Any = Field(
