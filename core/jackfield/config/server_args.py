@@ -112,6 +112,7 @@ PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
 CHUNKING_OFF = -1
 ChunkSize = Annotated[int, Strict(), AfterValidator(_chunk_size)]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Switch = Annotated[bool, Strict()]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
@@ -284,6 +285,15 @@ class ServerArgs(BaseModel):
     )
     max_skips: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
         default=1000, description="Steps in which the policy may pass a waiting request over before it must run next."
+    )
+
+    request_waiting_timeout: Annotated[Seconds | None, Option(SCHEDULING, "SECONDS")] = Field(
+        default=None,
+        description="Seconds after its arrival in which a request must begin to run, else it ends with 503; not given: no limit.",
+    )
+    request_running_timeout: Annotated[Seconds | None, Option(SCHEDULING, "SECONDS")] = Field(
+        default=None,
+        description="Seconds in which a request must end once it began to run, else it ends with 503; not given: no limit.",
     )
 
     tp_size: Annotated[Positive, Option(PARALLEL, "N", ("--tensor-parallel-size", "--tp"))] = Field(

@@ -72,18 +72,18 @@ def _switch(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false{did_you_mean(text, (*_TRUE, *_FALSE))}")
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-
-
 def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
 
 
 def _uses(text: str) -> tuple[Any, ...]:

@@ -57,6 +57,10 @@ class Call(Protocol):
         ...
 
 
+MAX_FLUSH_SECONDS = 600.0
+"""The longest for which a flush of the cache may wait for an idle scheduler."""
+
+
 class Mover(Protocol):
     def submit(self, request: GenerateRequest) -> Call:
         """Check, tokenize and hand over. Raises RequestError, ReplicaFailed."""

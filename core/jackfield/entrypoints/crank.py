@@ -48,9 +48,14 @@ class Crank:
             self._check_open()
             self._abort_orphans()
             control_id = send(self._manager)
-            while (reply := self._manager.reply(control_id)) is None:
+        # Some answers take long, a flush that waits for instance: others may submit and abort between two turns.
+        while True:
+            with self._lock:
+                self._check_open()
+                self._abort_orphans()
+                if (reply := self._manager.reply(control_id)) is not None:
+                    return reply
                 self._runtime.turn()
-            return reply
 
     def stop(self) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
-from jackfield.entrypoints.calls import Mover, final_answer, raise_first_failure, submit_async
+from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS, Mover, final_answer, raise_first_failure, submit_async
 from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
@@ -199,9 +199,12 @@ class Engine:
         """
         return self._runtime.template_manager.encode(messages, template_kwargs=template_kwargs)
 
-    def flush_cache(self) -> None:
-        """Forget all cached prefixes. Raises RuntimeError with the reason while requests are open."""
-        reply = self._mover.control(TokenizerManager.flush_cache)
+    def flush_cache(self, timeout: float = 0.0) -> None:
+        """Forget all cached prefixes. While requests are open it waits for their end, at most `timeout` seconds, and then
+        raises RuntimeError with the reason; so does a second call while one waits."""
+        if not 0 <= timeout <= MAX_FLUSH_SECONDS:
+            raise ValueError(f"timeout is {timeout}; it must be from 0 to {MAX_FLUSH_SECONDS:g} seconds")
+        reply = self._mover.control(lambda manager: manager.flush_cache(timeout))
         if not reply.ok:
             raise RuntimeError(reply.message)
 

@@ -249,6 +249,8 @@ def build_scheduler(
                 chunked_prefill_size=args.chunked_prefill_size,
                 max_consecutive_prefills=args.max_consecutive_prefills,
                 schedule_conservativeness=args.schedule_conservativeness,
+                request_waiting_timeout=args.request_waiting_timeout,
+                request_running_timeout=args.request_running_timeout,
                 max_skips=args.max_skips,
                 eos_token_ids=config.eos_token_ids,
                 seed=plan.seed,

@@ -138,7 +138,10 @@ class StopRequest(Message, frozen=True, kw_only=True):
 
 
 class FlushCacheRequest(Message, frozen=True, kw_only=True):
+    """Forget all cached prefixes. timeout: seconds for which it may wait until no request is open; 0: refused at once."""
+
     control_id: int
+    timeout: float = 0.0
 
 
 class StateRequest(Message, frozen=True, kw_only=True):

@@ -228,11 +228,12 @@ class TokenizerManager:
 
     # control
 
-    def flush_cache(self) -> int:
-        """Send the request; `reply` has the answer once it came."""
+    def flush_cache(self, timeout: float = 0.0) -> int:
+        """Send the request; `reply` has the answer once it came. timeout: seconds for which it may wait for an idle
+        scheduler."""
         control_id = next(self._control_ids)
         self._replies[control_id] = None
-        self._to_scheduler.send(FlushCacheRequest(control_id=control_id))
+        self._to_scheduler.send(FlushCacheRequest(control_id=control_id, timeout=timeout))
         return control_id
 
     def request_state(self) -> int:

@@ -166,14 +166,24 @@ def test_b60_the_cache_is_flushed_only_when_nothing_runs(slow: Server) -> None:
         assert slow.generate(input_ids=prompt, sampling_params=short)["meta_info"]["cached_tokens"] > 90
         # With time to wait, it is flushed when the last request has ended, and not before.
         deferred = background.pool.submit(slow.post, "/flush_cache?timeout=100", None)
+        until(lambda: "already in progress" in slow.post("/flush_cache", None).json()["error"]["message"])
         assert not deferred.done()
         slow.post("/abort_request", {"rid": "busy"})
         assert deferred.result(DEADLINE).json()["success"] is True
         assert busy.result(DEADLINE).status_code == 200
     assert slow.generate(input_ids=prompt, sampling_params=short)["meta_info"]["cached_tokens"] == 0
     assert slow.get("/flush_cache").status_code == 200
+    assert slow.post("/flush_cache", None, headers={"Origin": slow.url}).status_code == 200
+    for header in ({"Origin": "http://page.example"}, {"Referer": "http://page.example/"}, {"Sec-Fetch-Site": "none"}):
+        with slow.client() as client:
+            for method in ("GET", "HEAD"):
+                refused = client.request(method, "/flush_cache", headers=header)
+                assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    for header in ({"Origin": "http://page.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert slow.post("/flush_cache", None, headers=header).json()["error"]["code"] == "cross_site"
     for bad in ("-1", "x", "nan", "1e9"):
         assert slow.get(f"/flush_cache?timeout={bad}").json()["error"]["param"] == "timeout"
+        assert slow.get(f"/flush_cache?timeout={bad}").status_code == 400
 
 
 @pytest.mark.slow

@@ -83,7 +83,8 @@ def test_the_queue_has_an_end_and_says_so() -> None:
     run.run()
     finishes = [run.answers[rid].last.finish for rid in rids]
     assert [finish.type for finish in finishes] == ["length", "length", "abort", "abort"]  # type: ignore[union-attr]
-    assert (finishes[2].status_code, finishes[2].message) == (503, "The request queue is full.")  # type: ignore[union-attr]
+    assert (finishes[2].status_code, finishes[2].err_type) == (503, "queue_full")  # type: ignore[union-attr]
+    assert "2 requests wait" in (finishes[2].message or "")  # type: ignore[union-attr]
 
 
 def test_a_conservative_scheduler_reserves_the_worst_case_so_that_decode_never_runs_out() -> None:

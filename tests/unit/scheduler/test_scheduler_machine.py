@@ -1,6 +1,6 @@
-"""The real scheduler through random arrivals, aborts, stops and flushes, with the invariants checked after every move, on
-the slow page cache and on the radix and chunk plugins: once phase by phase, in any order that the contract allows, and once
-turn by turn under the event loops, the worker beside them on its own thread or not."""
+"""The real scheduler through random arrivals, aborts, stops, timeouts and flushes, with the invariants checked after every
+move, on the slow page cache and on the radix and chunk plugins: once phase by phase, in any order that the contract
+allows, and once turn by turn under the event loops, the worker beside them on its own thread or not."""
 
 from __future__ import annotations
 
@@ -66,6 +66,8 @@ class Moves(RuleBasedStateMachine):
         hold_back=st.sampled_from([0, 4]),
         chunk=st.sampled_from([None, 4, -1]),
         in_a_row=st.sampled_from([1, 3, 8]),
+        waiting=st.sampled_from([None, 4]),
+        running=st.sampled_from([None, 6]),
         seed=st.integers(0, 1000),
     )
     def start(
@@ -77,6 +79,8 @@ class Moves(RuleBasedStateMachine):
         seed: int,
         chunk: int | None,
         in_a_row: int,
+        waiting: int | None,
+        running: int | None,
     ) -> None:
         self.run = SchedulerHarness(
             cache=type(self).make_cache(page_size),
@@ -89,6 +93,8 @@ class Moves(RuleBasedStateMachine):
             max_prefill_tokens=budget,
             chunked_prefill_size=chunk,
             max_consecutive_prefills=in_a_row,
+            request_waiting_timeout=waiting,
+            request_running_timeout=running,
             max_queued_requests=6,
             hold_back_tokens=hold_back,
             max_skips=6,
@@ -111,10 +117,14 @@ class Moves(RuleBasedStateMachine):
         rid = data.draw(st.sampled_from(sorted(self.asked)))
         self.run.inbox.send(StopRequest(rid=rid) if stop else AbortRequest(rid=rid))
 
-    @rule()
-    def flush(self) -> None:
+    @rule(timeout=st.sampled_from([0, 3]))
+    def flush(self, timeout: int) -> None:
         self.flushes += 1
-        self.run.inbox.send(FlushCacheRequest(control_id=self.flushes))
+        self.run.inbox.send(FlushCacheRequest(control_id=self.flushes, timeout=timeout))
+
+    @rule(seconds=st.sampled_from([0.5, 3]))
+    def time_passes(self, seconds: float) -> None:
+        self.run.clock.advance(seconds)
 
     @invariant()
     def everything_holds(self) -> None:
@@ -161,6 +171,10 @@ class PhaseMachine(Moves):
     @rule()
     def ingest(self) -> None:
         self.run.scheduler.ingest()
+
+    @rule()
+    def poll(self) -> None:
+        self.run.scheduler.poll()
 
     @precondition(lambda self: len(self.in_flight) < 3)
     @rule()

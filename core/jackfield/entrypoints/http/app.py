@@ -54,6 +54,7 @@ class App:
                 query=_query(scope["query_string"]),
                 headers=headers,
                 label=answer.label,
+                method=scope["method"],
             )
         except Exception as error:
             await answer.refuse(scope, receive, api_error(error))

@@ -32,6 +32,7 @@ class Exchange:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     label: str
+    method: str = "GET"
     names: dict[str, str] = field(default_factory=dict)
 
 

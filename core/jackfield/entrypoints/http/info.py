@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from jackfield import __version__
+from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS
 from jackfield.entrypoints.http.errors import ApiError, unavailable
 from jackfield.entrypoints.http.exchange import Exchange, json_response, unknown_model
+from jackfield.entrypoints.http.web_pages import refuse_pages
 from jackfield.entrypoints.server_info import server_info
 from jackfield.managers.story import story
 from jackfield.managers.tokenizer_manager import TokenizerManager
@@ -126,20 +127,13 @@ async def metrics(exchange: Exchange) -> ASGIApp:
 
 
 async def flush_cache(exchange: Exchange) -> ASGIApp:
-    """Refused while anything runs; with ?timeout=SECONDS it waits for the server to be idle."""
-    deadline = asyncio.get_running_loop().time() + _timeout(exchange.query.get("timeout"))
-    while True:
-        reply = await exchange.service.ask(TokenizerManager.flush_cache)
-        if reply.ok:
-            return json_response({"success": True, "message": "the cache was flushed"})
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
-            raise ApiError(400, reply.message, code="not_idle")
-        # The scheduler tells nobody when it becomes idle; asking twenty times a second costs it nothing to speak of.
-        await asyncio.sleep(min(0.05, left))
-
-
-MAX_FLUSH_SECONDS = 600.0
+    """Refused while anything runs; with ?timeout=SECONDS it waits for the server to be idle, one at a time."""
+    refuse_pages(exchange)
+    seconds = _timeout(exchange.query.get("timeout"))
+    reply = await exchange.service.ask(lambda manager: manager.flush_cache(seconds), seconds)
+    if not reply.ok:
+        raise ApiError(400, reply.message, code="not_idle")
+    return json_response({"success": True, "message": "the cache was flushed"})
 
 
 def _timeout(text: str | None) -> float:

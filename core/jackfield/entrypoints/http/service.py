@@ -120,13 +120,14 @@ class Service:
         """What takes its time and waits for nobody."""
         return await asyncio.wrap_future(self._metrics_pool.submit(work))
 
-    async def ask(self, send: Callable[[TokenizerManager], int]) -> ControlReply:
-        """The scheduler's answer to a control request. Raises ApiError 503 if none comes in time."""
-        mover = self.serving.mover
+    async def ask(self, send: Callable[[TokenizerManager], int], more: float = 0.0) -> ControlReply:
+        """The scheduler's answer to a control request. Raises ApiError 503 if none comes in time. more: seconds that the
+        request itself may take."""
+        mover, seconds = self.serving.mover, CONTROL_SECONDS + more
         try:
-            return await self.control(lambda: mover.control(send, CONTROL_SECONDS))
+            return await self.control(lambda: mover.control(send, seconds))
         except TimeoutError:
-            raise unavailable(f"the scheduler did not answer within {CONTROL_SECONDS:g} s", "scheduler_busy") from None
+            raise unavailable(f"the scheduler did not answer within {seconds:g} s", "scheduler_busy") from None
 
     async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
         """Make the request and hand it over, on a thread. A caller that is cancelled leaves nothing behind."""

@@ -234,6 +234,7 @@ class Admission:
     def _open_rows(self, columns: dict[str, NDArray[Any]], leases: list[Lease], now: float) -> None:
         """Each request gets its row, with the leased slots in it."""
         memory = self._memory
+        np.minimum(columns["started"], now, out=columns["started"])
         for i, (request, lease) in enumerate(zip(columns["request"].tolist(), leases, strict=True)):
             request.row = row = memory.rows.alloc()
             request.lease = lease

@@ -23,6 +23,9 @@ class SchedulerConfig:
     max_consecutive_prefills   steps of prompts alone that may follow each other while somebody could decode, under
                           `DecodeTurn.AFTER`; then comes a step of decodes
     schedule_conservativeness   how much of the outputs to come is reserved at admission, > 0: see `NewTokenRatio`
+    request_waiting_timeout   seconds after its arrival in which a request must first run, else it ends with 503; None: no limit
+    request_running_timeout   seconds after its first admission in which it must end, retractions included, else it ends with
+                          503; None: no limit
     max_skips             steps in which a waiting request may be overtaken or passed over; then it goes first
     hold_back_tokens      a request waits for a running prefill that shares at least this many uncached tokens; 0: never
     eos_token_ids         the model's end tokens
@@ -46,6 +49,8 @@ class SchedulerConfig:
     chunked_prefill_size: int | None = None
     max_consecutive_prefills: int = 8
     schedule_conservativeness: float = 1.0
+    request_waiting_timeout: float | None = None
+    request_running_timeout: float | None = None
     max_skips: int = 128
     hold_back_tokens: int = 32
     eos_token_ids: tuple[int, ...] = ()
@@ -89,6 +94,10 @@ class SchedulerConfig:
             raise ValueError(
                 f"schedule_conservativeness is {self.schedule_conservativeness}; it must be a number greater than 0"
             )
+        for name in ("request_waiting_timeout", "request_running_timeout"):
+            seconds = getattr(self, name)
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise ValueError(f"{name} is {seconds}; it must be more than 0 seconds, or None")
         if self.max_queued_requests is not None and self.max_queued_requests < 1:
             raise ValueError(f"max_queued_requests is {self.max_queued_requests}; it must be at least 1, or None")
         bad = [token for token in self.eos_token_ids if not 0 <= token < self.vocab_size]

@@ -22,6 +22,7 @@ from jackfield.ipc.messages import (
 )
 from jackfield.managers.errors import RequestError
 from jackfield.managers.scheduler.decisions import DecisionLog
+from jackfield.managers.scheduler.flush import PendingFlush
 from jackfield.managers.scheduler.gates import Gates
 from jackfield.managers.scheduler.intake import Intake, refusal
 from jackfield.managers.scheduler.memory import KVMemory
@@ -38,7 +39,8 @@ ABORTED = FinishReason(type="abort", message="The request was aborted.")
 
 class Control:
     """duplicate_rids: messages dropped because a request of that id was live. The main process makes the ids, so this is a
-    defect there; an answer under the id would end the live request, hence none is sent."""
+    defect there; an answer under the id would end the live request, hence none is sent.
+    flush: the flush that waits, if one does."""
 
     def __init__(
         self,
@@ -62,13 +64,12 @@ class Control:
         self._gates = gates
         self._releaser = releaser
         self._outbox = outbox
-        self._memory = memory
         self._to_main = to_main
         self._state = state
         self._mute = mute
         self._decisions = decisions
         self._now = 0.0
-        self._flushes: list[FlushCacheRequest | WarmUpRequest] = []
+        self.flush = PendingFlush(memory=memory, state=state, answer=self._flushed)
         self._dispatch = Dispatcher(
             {
                 TokenizedGenerateRequest: self._generate,
@@ -116,37 +117,17 @@ class Control:
         if request is not None:  # else it finished by itself in the meantime
             self._releaser.release([Ending(request=request, finish=FinishReason(type="stop"))], self._now)
 
-    def committed(self) -> None:
-        """A step was committed: flushes that waited for it are answered."""
-        messages, self._flushes = self._flushes, []
-        for message in messages:
-            self._flush(message)
-
     def _flush_cache(self, message: FlushCacheRequest) -> None:
-        self._flush(message)
+        self.flush.ask(message, self._now)
 
     def _warm_up(self, message: WarmUpRequest) -> None:
         if message.begin:
             self._mute(True)
             self._to_main.send(ControlReply(control_id=message.control_id, ok=True))
         else:
-            self._flush(message)
+            self.flush.ask(message, self._now)
 
-    def _flush(self, message: FlushCacheRequest | WarmUpRequest) -> None:
-        """Forget every prefix, or say why not. With nobody open, steps still in flight are the surplus of requests that
-        have ended: whoever got their answer and flushes then is not refused for that, but waits for them."""
-        state = self._state()
-        reason = ""
-        if state.running or state.waiting:
-            reason = (
-                f"the cache is flushed only when nothing runs: {state.running} requests run, {state.waiting} wait, "
-                f"{state.in_flight} steps are in flight"
-            )
-        elif state.in_flight:
-            self._flushes.append(message)
-            return
-        else:
-            self._memory.reset()
+    def _flushed(self, message: FlushCacheRequest | WarmUpRequest, reason: str) -> None:
         if isinstance(message, WarmUpRequest):
             self._mute(False)
         self._to_main.send(ControlReply(control_id=message.control_id, ok=not reason, message=reason))

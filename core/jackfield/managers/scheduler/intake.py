@@ -13,7 +13,7 @@ from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.randomness import request_seed
 from jackfield.managers.scheduler.request import Request, cache_namespace
 
-QUEUE_FULL = "The request queue is full."
+QUEUE_FULL = "queue_full"
 
 
 class Intake:
@@ -43,7 +43,12 @@ class Intake:
                 status_code=400,
             )
         if queue_full():
-            raise RequestError(QUEUE_FULL, status_code=503)
+            raise RequestError(
+                f"The request queue is full: {config.max_queued_requests} requests wait, and it takes no more "
+                "(--max-queued-requests). Try again later.",
+                status_code=503,
+                code=QUEUE_FULL,
+            )
         self._uid += 1
         return Request(
             message,

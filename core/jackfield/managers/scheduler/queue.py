@@ -60,6 +60,7 @@ class WaitingQueue:
                 "tenant": request.tenant,
                 "deadline": np.inf if request.deadline is None else request.deadline,
                 "request": request,
+                "started": np.inf,
                 "ignore_eos": request.sampling.ignore_eos,
                 "has_stop_ids": bool(request.stop_ids),
                 "wants_logprobs": request.logprobs is not None,

@@ -49,6 +49,7 @@ from jackfield.managers.scheduler.results import ResultApplier
 from jackfield.managers.scheduler.retraction import Retraction
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.state import SchedulerState
+from jackfield.managers.scheduler.timeouts import Timeouts
 from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
 from jackfield.observability.clock import Clock
 
@@ -177,6 +178,13 @@ class Scheduler:
             memory=self._memory,
             tables=(self._waiting.table, self._running),
         )
+        self._timeouts = Timeouts(
+            config.request_waiting_timeout,
+            config.request_running_timeout,
+            queue=self._waiting,
+            table=self._running,
+            releaser=self._releaser,
+        )
         self._worker_seconds = 0.0
         self._reporter = Reporter(
             to_main=to_main,
@@ -226,16 +234,19 @@ class Scheduler:
         return count
 
     def poll(self) -> int:
-        count = int(self._memory.poll())
+        now = self._clock.now()
+        ended = self._timeouts.expire(now)
+        count = int(self._memory.poll()) + ended
         if self._waiting.gated:
             opened, endings = self._gates.poll()
-            if endings:
-                self._releaser.release(endings, self._clock.now())
-                self._outbox.flush()
-                self._unchecked = True
+            self._releaser.release(endings, now)
+            ended += len(endings)
             self._memory.changes += opened > 0  # what policies are told of waiting requests is looked up again
             count += opened + len(endings)
-        return count
+        if ended:
+            self._outbox.flush()
+            self._unchecked = True
+        return count + self._control.flush.poll(now)
 
     def next_batch(self, want: Want = Want.ANY) -> ScheduleBatch | None:
         if not len(self._running) and not len(self._waiting):
@@ -307,14 +318,17 @@ class Scheduler:
         self._reports.decided(self._decisions.committed(mine, began, self._last_commit))
         self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
         self._reporter.committed(mine, self._last_commit, len(self._running) + len(self._waiting))
-        self._control.committed()
+        self._control.flush.poll(self._last_commit)
         if self.config.check_invariants == "step":
             self._invariants.check()
 
     def wait(self, until: float | None = None) -> Wake:
-        """Waits for the oldest step in flight, else for a message. Without a doorbell (inline) there is nothing to block on:
-        it returns at once, and a virtual clock moves to the step's end, or to `until`. DEADLINE also when requests wait or
-        run and nothing is in flight: the caller should take another turn."""
+        """Waits for the oldest step in flight, else for a message, and no longer than until the next timeout. Without a
+        doorbell (inline) there is nothing to block on: it returns at once, and a virtual clock moves to the step's end, to
+        `until`, or by a small pause. DEADLINE also when requests wait or run and nothing is in flight: the caller should take
+        another turn."""
+        due = [time for time in (until, self._timeouts.next(), self._control.flush.next()) if time is not None]
+        until = min(due, default=None)
         if not self._stash and (message := self._inbox.receive()) is not None:
             self._stash.append(message)
         if self._stash:
@@ -324,12 +338,12 @@ class Scheduler:
         if self._doorbell is not None:
             late = Wake.GATE if self._waiting.gated else Wake.DEADLINE
             return Wake.MESSAGE if self._doorbell(self._pause(until)) else late
+        pause, advance_to = self._pause(until), getattr(self._clock, "advance_to", None)
+        if pause is not None and advance_to is not None:
+            advance_to(self._clock.now() + pause)
+            return Wake.GATE if self._waiting.gated else Wake.DEADLINE
         if self._waiting.gated:
             return Wake.GATE
-        advance_to = getattr(self._clock, "advance_to", None)
-        if until is not None and advance_to is not None:
-            advance_to(until)
-            return Wake.DEADLINE
         return Wake.DEADLINE if len(self._waiting) or len(self._running) else Wake.NOTHING
 
     def idle(self) -> None:
