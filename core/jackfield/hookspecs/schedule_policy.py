@@ -114,8 +114,11 @@ class SchedulePolicy(ABC):
     ) -> NDArray[np.intp]:
         """Rows of `running` to retract, the first first, until `need` is met; empty means do not preempt.
 
-        for_row is the waiting row that wants the memory, or None when running requests themselves need it; then
-        the core takes the newest first if the answer does not suffice. The core keeps at least one request running.
+        for_row is the row of `view.waiting` that wants the memory or, where `need` is 0, a place; or None when running
+        requests themselves need memory: then the core takes the newest admitted first if the answer does not suffice, and
+        keeps at least one request running. For a waiting request the core drops rows whose priority is not strictly lower
+        than its own, and those that were passed over as often as anybody may be; and if what is left does not suffice,
+        nobody is retracted. Called only if overridden, and for a waiting request only if a lower priority runs.
         """
         return np.empty(0, dtype=np.intp)
 

@@ -42,7 +42,8 @@ class RequestTable(Protocol):
 
     @property
     def output_tokens(self) -> NDArray[np.int32]:
-        """Tokens generated so far."""
+        """Tokens generated so far; a waiting request has some if it was retracted, and they are computed again with the
+        prompt."""
         ...
 
     @property
@@ -106,6 +107,7 @@ class SchedulerView:
     max_prefill      most prefill tokens in one step
     forest           the cache's shape over the waiting requests, whose rows are its keys; only in `order` and `take` of a
                      policy that needs `forest`, and None even there in a step in which the cache failed at it
+    waiting          the waiting requests, only in `victims` for one of them
     """
 
     now: float
@@ -118,3 +120,4 @@ class SchedulerView:
     max_running: int
     max_prefill: int
     forest: PrefixForest | None = None
+    waiting: RequestTable | None = None

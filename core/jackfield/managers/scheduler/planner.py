@@ -168,7 +168,7 @@ class Planner:
             return draft
         if not quiet:
             return None
-        self._retraction.retract(victims, view.now)
+        self._retraction.retract(victims, blocked.uid, view.now)
         draft = self._continuing(budget, want)
         self._enter(draft, view, budget, first=blocked.uid)
         return draft

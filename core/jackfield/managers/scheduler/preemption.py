@@ -6,12 +6,12 @@ free, or nobody is touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Amounts, SchedulerView
+from jackfield.hookspecs import Amounts, RequestTable, SchedulerView
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
@@ -42,12 +42,14 @@ class Preemption:
         self,
         *,
         max_skips: int,
+        waiting: RequestTable,
         running: RunningTable,
         memory: KVMemory,
         policy: PolicyGuard,
         ratio: NewTokenRatio,
     ) -> None:
         self._max_skips = max_skips
+        self._waiting = waiting
         self._running = running
         self._memory = memory
         self._policy = policy
@@ -57,7 +59,9 @@ class Preemption:
         """Running rows whose retraction lets the request in, no more than needed; none if it must wait. Changes nothing."""
         running, memory = self._running, self._memory
         need = Amounts(slots=round_up(max(0, blocked.lacking), memory.page_size))
-        rows = self._policy.victims(running.view, need, blocked.row, view)
+        if not (running["priority"] < blocked.priority).any():
+            return _NOBODY
+        rows = self._policy.victims(running.view, need, blocked.row, replace(view, waiting=self._waiting))
         rows = rows[(running["priority"][rows] < blocked.priority) & (running["skips"][rows] < self._max_skips)]
         promises = running.promises(self._ratio.value, memory.page_size)
         lacking = blocked.lacking

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Amounts, SchedulerView
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
@@ -30,6 +31,7 @@ class Retraction:
         policy: PolicyGuard,
         releaser: Releaser,
         ratio: NewTokenRatio,
+        decisions: DecisionLog,
     ) -> None:
         self.total = 0
         self._waiting = waiting
@@ -38,6 +40,7 @@ class Retraction:
         self._policy = policy
         self._releaser = releaser
         self._ratio = ratio
+        self._decisions = decisions
         self._uids: list[int] = []
 
     def take(self) -> tuple[int, ...]:
@@ -61,18 +64,18 @@ class Retraction:
             self._releaser.give_back(running["request"][at], at)
             gone[at] = True
             victims.append(at)
-        self._queue(np.array(victims, dtype=np.intp), view.now)
+        self._queue(np.array(victims, dtype=np.intp), 0, view.now)
         self._ratio.retracted(
             running=len(running),
             output_tokens=int(running["output_tokens"].sum()),
             max_new_tokens=int(running["max_new_tokens"].sum()),
         )
 
-    def retract(self, rows: NDArray[np.intp], now: float) -> None:
-        """Take these running requests back into the queue."""
+    def retract(self, rows: NDArray[np.intp], for_uid: int, now: float) -> None:
+        """Take these running requests back into the queue, for the waiting request `for_uid`."""
         for at in rows.tolist():
             self._releaser.give_back(self._running["request"][at], at)
-        self._queue(rows, now)
+        self._queue(rows, for_uid, now)
 
     def _candidates(self, lacking: int, view: SchedulerView) -> list[int]:
         first = self._policy.victims(self._running.view, Amounts(slots=lacking), None, view)
@@ -81,7 +84,7 @@ class Retraction:
         order: list[int] = np.concatenate([first, newest[~np.isin(newest, first)]]).tolist()
         return order
 
-    def _queue(self, rows: NDArray[np.intp], now: float) -> None:
+    def _queue(self, rows: NDArray[np.intp], for_uid: int, now: float) -> None:
         """Their memory is given back; now they wait."""
         if not len(rows):
             return
@@ -90,6 +93,7 @@ class Retraction:
         columns["retractions"] += 1
         for request in columns["request"].tolist():
             request.wait(now)
+            self._decisions.retracted(request, for_uid, now)
         self._waiting.put_back(columns)
         self._memory.changes += 1  # the hints of those who are back are looked up
         uids = columns["uid"].tolist()

@@ -141,9 +141,11 @@ class Scheduler:
             policy=self._policy,
             releaser=self._releaser,
             ratio=self._ratio,
+            decisions=self._decisions,
         )
         preemption = Preemption(
             max_skips=config.max_skips,
+            waiting=self._waiting.table.view,
             running=self._running,
             memory=self._memory,
             policy=self._policy,
