@@ -212,6 +212,8 @@ def plugins() -> Iterator[str]:
             yield f"- priority in automatic selection: {manifest.priority}\n"
             if manifest.options:
                 yield from _options_table(_imported(manifest.options))
+            if manifest.parameters:
+                yield from _options_table(_imported(manifest.parameters), "parameter of a request")
 
 
 def metrics() -> Iterator[str]:
@@ -235,8 +237,8 @@ def _imported(dotted: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _options_table(model: Any) -> Iterator[str]:
-    yield "| option | type | default | meaning |\n|---|---|---|---|"
+def _options_table(model: Any, what: str = "option") -> Iterator[str]:
+    yield f"| {what} | type | default | meaning |\n|---|---|---|---|"
     for name, field in model.model_fields.items():
         kind = field.annotation.__name__ if inspect.isclass(field.annotation) else str(field.annotation)
         kind = kind.replace("|", "\\|").replace("typing.", "")

@@ -337,6 +337,11 @@ class ServerArgs(BaseModel):
         default=(),
         description='Gate for new requests; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no gate.',
     )
+    logits_processors: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description="Logits processor that requests may ask for; may be repeated, and is applied in this order. A name, or "
+        '{plugin = "p", as = "instance"}; none: no processor.',
+    )
     metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.',

@@ -60,7 +60,7 @@ class SchedulerPart:
             ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
         )
         clock = MonotonicClock()
-        self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, progress)
+        self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, ledger, progress)
         self.limits: WorkerLimits | None = self._worker.limits
         side = build_scheduler(
             plan,

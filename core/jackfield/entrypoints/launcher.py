@@ -11,11 +11,19 @@ from jackfield.entrypoints.monitor import make_monitor
 from jackfield.entrypoints.plan import ReplicaPlan, make_plan, with_topology
 from jackfield.entrypoints.processes import ProcessRuntime, launch_processes
 from jackfield.entrypoints.progress import StartProgress
-from jackfield.entrypoints.sides import Texts, build_main, build_scheduler, make_worker, sampling_defaults
+from jackfield.entrypoints.sides import (
+    Texts,
+    build_main,
+    build_scheduler,
+    make_worker,
+    request_processors,
+    sampling_defaults,
+)
 from jackfield.hookspecs import ModelWorker
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
 from jackfield.managers.detokenizer_manager import DetokenizerManager
+from jackfield.managers.sampling_params import Processors
 from jackfield.observability.clock import Clock, MonotonicClock
 from jackfield.stack.digest import stack_hash
 from jackfield.stack.faults import FaultLedger
@@ -55,11 +63,13 @@ def launch_inline(
     loaded = load_stack(plan.stack, role=INLINE)
     texts = Texts(loaded, plan.args, plan.model_path)
     _ = texts.tokenizer  # before the weights, which take longer
-    defaults = sampling_defaults(plan)
+    processors = request_processors(loaded)
+    defaults = sampling_defaults(plan, processors)
+    ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
     with StartProgress() as progress:
-        worker = make_worker(plan, loaded, texts, clock, progress)
+        worker = make_worker(plan, loaded, texts, clock, ledger, progress)
     try:
-        return _wire(plan, resolution, loaded, texts, worker, defaults, clock, began)
+        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, ledger, clock, began)
     except BaseException:
         worker.close()
         raise
@@ -72,11 +82,12 @@ def _wire(
     texts: Texts,
     worker: ModelWorker,
     defaults: Mapping[str, object],
+    processors: Processors,
+    ledger: FaultLedger,
     clock: Clock,
     began: float,
 ) -> InlineRuntime:
     to_scheduler, to_detokenizer, to_main = (InMemoryChannel(types) for types in (ToScheduler, ToDetokenizer, ToMain))
-    ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
     observers = ObserverHub(loaded, ledger)
     side = build_scheduler(
         plan,
@@ -106,6 +117,7 @@ def _wire(
             texts,
             worker.limits,
             defaults,
+            processors,
             to_scheduler=to_scheduler,
             inbox=to_main,
             clock=clock,

@@ -22,7 +22,7 @@ from jackfield.entrypoints.child_life import contents
 from jackfield.entrypoints.child_orders import Orders, Ready, Role
 from jackfield.entrypoints.monitor import Monitor, make_monitor
 from jackfield.entrypoints.plan import make_plan
-from jackfield.entrypoints.sides import Texts, build_main, sampling_defaults
+from jackfield.entrypoints.sides import Texts, build_main, request_processors, sampling_defaults
 from jackfield.entrypoints.supervisor import Supervisor
 from jackfield.hookspecs import ProcessInfo, WorkerLimits
 from jackfield.ipc.messages import ToMain, ToScheduler
@@ -153,7 +153,8 @@ def launch_processes(
         observers = ObserverHub(loaded, ledger)
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
-        defaults = sampling_defaults(plan)
+        processors = request_processors(loaded)
+        defaults = sampling_defaults(plan, processors)
         clock = MonotonicClock()
         monitor = make_monitor(
             loaded,
@@ -174,6 +175,7 @@ def launch_processes(
             texts,
             limits,
             defaults,
+            processors,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
 from jackfield.hookspecs import (
     EventLoop,
+    FaultScope,
     ModelSource,
     ModelSourceError,
     ModelWorker,
     PrefixCache,
+    ProcessorSource,
     SchedulePolicy,
     Shard,
     TokenizerFiles,
@@ -29,7 +31,8 @@ from jackfield.hookspecs import (
     WorkerStack,
 )
 from jackfield.ipc.channels import Receiver, Sender
-from jackfield.managers.sampling_params import check_defaults
+from jackfield.managers.errors import RequestError
+from jackfield.managers.sampling_params import Processors, check_defaults
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.reporting import PluginNumbers
 from jackfield.managers.scheduler.scheduler import Scheduler
@@ -37,12 +40,14 @@ from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
-from jackfield.managers.worker_features import WorkerFeatures
+from jackfield.managers.worker_features import LOGITS_PROCESSORS, WorkerFeatures
 from jackfield.observability.clock import Clock, ManualClock
 from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedStack
 from jackfield.stack.observers import ObserverHub
+from jackfield.stack.parameters import KIND as LOGITS_PROCESSOR
+from jackfield.stack.parameters import BadParameters, RequestParameters, parameters_model, parse_parameters
 
 
 class Texts:
@@ -104,14 +109,27 @@ class MainSide:
     template_manager: TemplateManager
 
 
-def sampling_defaults(plan: ReplicaPlan) -> dict[str, Any]:
+def sampling_defaults(plan: ReplicaPlan, processors: Processors) -> dict[str, Any]:
     """Checked once, at start, so that a broken checkpoint or setting is refused there and not at each request."""
     defaults: dict[str, Any] = {}
     if plan.args.sampling_defaults == "model":
         defaults.update(plan.facts.config.default_sampling_params)
     defaults.update(plan.args.preferred_sampling_params or {})
-    worker_features(plan).check_defaults(check_defaults(defaults))
+    worker_features(plan).check_defaults(check_defaults(defaults, processors))
     return defaults
+
+
+def request_processors(loaded: LoadedStack) -> Processors:
+    """Checks a request's `logits_processors` against the models of the plugins that are loaded."""
+    parameters = RequestParameters(loaded)
+
+    def checked(given: Any) -> dict[str, dict[str, Any]]:
+        try:
+            return parameters.checked(given)
+        except BadParameters as error:
+            raise RequestError(error.message, param=error.param) from error
+
+    return checked
 
 
 def worker_features(plan: ReplicaPlan) -> WorkerFeatures:
@@ -126,6 +144,7 @@ def build_main(
     texts: Texts,
     limits: WorkerLimits,
     defaults: Mapping[str, Any],
+    processors: Processors,
     *,
     to_scheduler: Sender,
     inbox: Receiver,
@@ -133,7 +152,8 @@ def build_main(
     observers: ObserverHub,
     monitor: Monitor,
 ) -> MainSide:
-    """limits: the worker's; defaults: from `sampling_defaults`; monitor: `attach` it to what comes of this."""
+    """limits: the worker's; defaults, processors: from `sampling_defaults` and `request_processors`;
+    monitor: `attach` it to what comes of this."""
     tokenizer = texts.tokenizer
     return MainSide(
         tokenizer_manager=TokenizerManager(
@@ -147,6 +167,7 @@ def build_main(
             ),
             sampling_defaults=defaults,
             worker=worker_features(plan),
+            processors=processors,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,
@@ -171,12 +192,14 @@ def make_worker(
     loaded: LoadedStack,
     texts: Texts,
     clock: Clock,
+    ledger: FaultLedger,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ModelWorker:
     """Loads the model; progress: see `WorkerContext`. Raises ConfigurationError."""
     args, config = plan.args, plan.facts.config
     most = args.max_running_requests or MAX_RUNNING_REQUESTS
-    needs = loaded.plugin("worker").selected.manifest.needs
+    manifest = loaded.plugin("worker").selected.manifest
+    needs, features = manifest.needs, manifest.features
     try:
         worker: ModelWorker = loaded.make(
             "worker",
@@ -194,6 +217,7 @@ def make_worker(
             encode=texts.encode,
             clock=_virtual(clock),
             stack=_worker_stack(plan, loaded, texts.source) if needs else None,
+            processors=_processor_sources(loaded, ledger) if LOGITS_PROCESSORS in features else (),
             progress=progress,
         )
     except (ModelSourceError, UnsupportedModel) as error:
@@ -302,6 +326,18 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource) -
             phase: frozenset(plugin.manifest.features) for phase, plugin in attention.items() if plugin is not None
         },
         ops_encodings=frozenset(ops.manifest.encodings),
+    )
+
+
+def _processor_sources(loaded: LoadedStack, ledger: FaultLedger) -> tuple[ProcessorSource, ...]:
+    return tuple(
+        ProcessorSource(
+            instance=plugin.selected.instance,
+            make=plugin.make,
+            parameters=partial(parse_parameters, parameters_model(plugin.selected)),
+            fault=partial(ledger.record, plugin.selected.key, FaultScope.REQUEST),
+        )
+        for plugin in loaded.of(LOGITS_PROCESSOR)
     )
 
 

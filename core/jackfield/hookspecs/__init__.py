@@ -66,6 +66,13 @@ from jackfield.hookspecs.loader import (
     TokenizerFiles,
     Weight,
 )
+from jackfield.hookspecs.logits_processor import (
+    LogitsProcessor,
+    LogitsProcessorContext,
+    LogitsProcessorSpecs,
+    LogitsRow,
+    ProcessorSource,
+)
 from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookimpl, hookspec
 from jackfield.hookspecs.metrics import Exposition, Metric, MetricsContext, MetricsSink, MetricsSpecs, Sample
@@ -131,6 +138,7 @@ SPECS: tuple[type, ...] = (
     LoaderSpecs,
     WorkerSpecs,
     OpsSpecs,
+    LogitsProcessorSpecs,
     MetricsSpecs,
     ObserverSpecs,
 )
@@ -193,6 +201,10 @@ __all__ = [
     "LoadReport",
     "LoaderContext",
     "LoaderSpecs",
+    "LogitsProcessor",
+    "LogitsProcessorContext",
+    "LogitsProcessorSpecs",
+    "LogitsRow",
     "LogprobSpec",
     "Logprobs",
     "Metric",
@@ -225,6 +237,7 @@ __all__ = [
     "PrefixForest",
     "Problem",
     "ProcessInfo",
+    "ProcessorSource",
     "RequestFault",
     "RequestFinished",
     "RequestLife",

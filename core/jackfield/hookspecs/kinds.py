@@ -136,6 +136,16 @@ _ALL = (
         summary="Fused operators: norm, linear, the blocks round attention, sampling.",
     ),
     Kind(
+        name="logits_processor",
+        group="sampling",
+        contract=(0, 1),
+        hook="jackfield_logits_processor",
+        exclusive=False,
+        field="logits_processors",
+        processes=("main", "scheduler"),
+        summary="Changes logits before the draw, for the requests that ask for it by name.",
+    ),
+    Kind(
         name="metrics",
         group="observability",
         contract=(0, 1),

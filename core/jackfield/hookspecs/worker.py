@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs.common import PluginContext, no_slots
+from jackfield.hookspecs.logits_processor import ProcessorSource
 from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookspec
 
@@ -280,6 +281,8 @@ class WorkerContext(PluginContext):
                         the run has no tokenizer
     clock               set when the run has a virtual clock
     stack               set when the manifest's `needs` names "attention", "ops", "model" or "loader"
+    processors          the run's logits processors, in the stack's order; only for a worker that declares the feature
+                        `logits_processors`
     progress            set when somebody watches the start: call it with (what, done, total), such as
                         ("loading weights", 12, 272), as often as there is news
     """
@@ -298,6 +301,7 @@ class WorkerContext(PluginContext):
     encode: Callable[[str], list[int]] | None = None
     clock: VirtualClock | None = None
     stack: WorkerStack | None = None
+    processors: tuple[ProcessorSource, ...] = ()
     progress: Callable[[str, int, int], None] | None = None
 
 

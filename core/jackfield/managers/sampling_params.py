@@ -70,8 +70,13 @@ FIELDS = (
     "logit_bias",
     "min_new_tokens",
     "min_tokens",
+    "logits_processors",
 )
 """The names that a client may send."""
+
+
+Processors = Callable[[Any], dict[str, dict[str, Any]]]
+"""Checks what a request sent as `logits_processors`; raises RequestError."""
 
 
 def make_sampling_params(
@@ -80,6 +85,7 @@ def make_sampling_params(
     defaults: Mapping[str, Any],
     vocab_size: int,
     unknown: Literal["refuse", "ignore"] = "refuse",
+    processors: Processors | None = None,
 ) -> SamplingParams:
     """The settings of one request.
 
@@ -87,6 +93,7 @@ def make_sampling_params(
     defaults   the model's or the operator's values for what the client left out, in the same names
     unknown    "ignore" for callers whose own schema has checked the names; fields that are known but not implemented
                are refused either way
+    processors   checks `logits_processors`; None: there are none
 
     Raises RequestError naming the field.
     """
@@ -107,6 +114,8 @@ def make_sampling_params(
         check = _CHECKS.get(name)
         if check is not None:
             made[_ALIASES.get(name, name)] = check(name, value, vocab_size)
+    if "logits_processors" in values:
+        made["logits_processors"] = (processors or _no_processors)(values["logits_processors"])
     # Fast tokenizers put no spaces around special tokens, whatever it says; it is accepted for SGLang's clients.
     for name in ("spaces_between_special_tokens", "n", "best_of"):
         made.pop(name, None)
@@ -122,7 +131,7 @@ def make_sampling_params(
     return msgspec.structs.replace(params, min_new_tokens=params.max_new_tokens)
 
 
-def check_defaults(defaults: Mapping[str, Any]) -> SamplingParams:
+def check_defaults(defaults: Mapping[str, Any], processors: Processors | None = None) -> SamplingParams:
     """Check the model's or the operator's values once, at start: a broken checkpoint is not each client's 400. Returns what
     a request that names nothing gets.
 
@@ -131,9 +140,15 @@ def check_defaults(defaults: Mapping[str, Any]) -> SamplingParams:
     if defaults.get("n") not in (None, 1):
         raise ConfigurationError("default sampling parameters: n is a client's to ask for, so it can have no default")
     try:
-        return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT)
+        return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT, processors=processors)
     except RequestError as error:
         raise ConfigurationError(f"default sampling parameters: {error.message}") from error
+
+
+def _no_processors(given: Any) -> dict[str, dict[str, Any]]:
+    if isinstance(given, Mapping) and all(value is None for value in given.values()):
+        return {}
+    raise RequestError("logits_processors: this server has none", param="logits_processors")
 
 
 def _unknown(name: object) -> str:

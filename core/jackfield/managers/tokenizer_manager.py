@@ -38,7 +38,7 @@ from jackfield.managers.choices import asks_for_several, choice_label, choice_se
 from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.req_state import ReqState, finish_type
 from jackfield.managers.request_metrics import RequestMetrics
-from jackfield.managers.sampling_params import make_sampling_params
+from jackfield.managers.sampling_params import Processors, make_sampling_params
 from jackfield.managers.scheduling_fields import SchedulingFields, scheduling_fields
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.worker_features import WorkerFeatures
@@ -125,6 +125,7 @@ class TokenizerManager:
         limits: ReplicaLimits,
         sampling_defaults: Mapping[str, Any],
         worker: WorkerFeatures | None = None,
+        processors: Processors | None = None,
         to_scheduler: Sender,
         inbox: Receiver,
         clock: Clock,
@@ -143,6 +144,7 @@ class TokenizerManager:
         self._labels: dict[str, int] = {}
         self._defaults = dict(sampling_defaults)
         self._worker = worker or WorkerFeatures()
+        self._processors = processors
         self._to_scheduler = to_scheduler
         self._inbox = inbox
         self._clock = clock
@@ -392,7 +394,9 @@ class TokenizerManager:
             tokens = self._check_ids(ids)
         if not tokens:
             raise RequestError(f"{param} is empty: a request needs at least one token", param=param)
-        params = make_sampling_params(sampling, defaults=self._defaults, vocab_size=self.limits.vocab_size)
+        params = make_sampling_params(
+            sampling, defaults=self._defaults, vocab_size=self.limits.vocab_size, processors=self._processors
+        )
         self._worker.check(params)
         granted = check_capacity(
             len(tokens),

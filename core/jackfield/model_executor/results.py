@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -20,12 +21,13 @@ class TorchLaunched(Launched):
 
     logits     float32 [m, vocab] of the rows that are sampled
     sampling   their parameters
+    positions  int64 [m] of the token that each of them is about to get
     rows       int32 [n] the batch's rows; owners int64 [n] whose they are
     sampled    int64 [m] batch indices of the sampled rows
     entries    what is computed of log-probabilities; None: no row wants any
     """
 
-    __slots__ = ("entries", "logits", "order", "owners", "rows", "sampled", "sampling", "step")
+    __slots__ = ("entries", "logits", "order", "owners", "positions", "rows", "sampled", "sampling", "step")
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class TorchLaunched(Launched):
         sampled: NDArray[np.int64],
         logits: torch.Tensor | None,
         sampling: SamplingRows | None,
+        positions: NDArray[np.int64],
         entries: StepEntries | None = None,
     ) -> None:
         self.entries = entries
@@ -47,10 +50,12 @@ class TorchLaunched(Launched):
         self.sampled = sampled
         self.logits = logits
         self.sampling = sampling
+        self.positions = positions
 
 
 class TorchResult:
-    """`PendingResult` of one step. tokens int64 [m] on the device, negative where a row's logits were not finite."""
+    """`PendingResult` of one step. tokens int64 [m] on the device, negative where a row's logits were not finite; failed: batch
+    index -> why a row fails, whatever was drawn for it."""
 
     def __init__(
         self,
@@ -58,8 +63,10 @@ class TorchResult:
         sampled: NDArray[np.int64],
         tokens: torch.Tensor | None,
         entries: StepEntries | None = None,
+        failed: Mapping[int, str] | None = None,
     ) -> None:
         self._num_rows = num_rows
+        self._failed = dict(failed or {})
         self._sampled = sampled
         self._tokens = None if tokens is None else _to_host(tokens)
         self._entries = entries
@@ -82,9 +89,9 @@ class TorchResult:
         tokens = np.empty(0, dtype=np.int32)
         if self._tokens is not None:
             drawn = self._tokens.numpy()
-            good = drawn >= 0
+            good = (drawn >= 0) & ~np.isin(self._sampled, list(self._failed))
             counts[self._sampled[good]] = 1
-            errors = {int(i): NOT_FINITE for i in self._sampled[~good]}
+            errors = {int(i): self._failed.get(int(i), NOT_FINITE) for i in self._sampled[~good]}
             tokens = drawn[good].astype(np.int32)
         starts = np.zeros(self._num_rows + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])

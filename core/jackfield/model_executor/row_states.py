@@ -72,9 +72,14 @@ class RowStates:
         """uid of each row's request."""
         return self._owner[rows]
 
+    def live(self, rows: NDArray[np.int32], owners: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The rows that still belong to these requests."""
+        still: NDArray[np.bool_] = self._open[rows] & (self._owner[rows] == owners)
+        return still
+
     def sampled(self, rows: NDArray[np.int32], owners: NDArray[np.int64]) -> NDArray[np.bool_]:
         """The rows have a newest token now. True for those that still belong to the same request: a row may have been
         closed, and given to another request, by a batch that was launched in between."""
-        still: NDArray[np.bool_] = self._open[rows] & (self._owner[rows] == owners)
+        still = self.live(rows, owners)
         self._has_newest[rows[still]] = True
         return still

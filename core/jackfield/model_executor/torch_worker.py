@@ -6,7 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     AttentionLimits,
@@ -25,6 +27,7 @@ from jackfield.model_executor.dtypes import dtype_name, torch_dtype
 from jackfield.model_executor.forward_batch import make_forward_batch
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.loading import load_model
+from jackfield.model_executor.logits_pipeline import LogitsPipeline
 from jackfield.model_executor.logprobs import LogprobTable
 from jackfield.model_executor.memory import available_bytes, pool_tokens
 from jackfield.model_executor.model_runner import ModelRunner
@@ -113,6 +116,14 @@ class TorchWorker(ModelWorker):
         self._newest = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self._sampling = SamplingTable(max_rows, shape.vocab_size, device=str(device))
         self._logprobs = LogprobTable(max_rows, shape.vocab_size)
+        self._logits = LogitsPipeline(
+            max_rows,
+            shape.vocab_size,
+            str(device),
+            context.processors,
+            eos_ids=context.eos_ids,
+            encode=context.encode,
+        )
         self._launched = 0
         self._sampled = 0
 
@@ -124,6 +135,7 @@ class TorchWorker(ModelWorker):
             raise RuntimeError("the worker is closed")
         check_batch(batch, self.limits)
         self._rows.check(batch)
+        self._logits.check(batch.opened)
 
         self._rows.apply(batch)
         for row in batch.closed.tolist():
@@ -133,17 +145,20 @@ class TorchWorker(ModelWorker):
         for opened in batch.opened:
             self._sampling.open(opened)
             self._logprobs.open(opened)
+        self._logits.close(batch.closed)
+        self._logits.open(batch.opened)
         self._table.apply(batch.writes)
 
         logits = sampling = entries = None
         sampled = batch.sample.nonzero()[0]
+        positions = batch.computed[sampled].astype(np.int64) + batch.new_tokens[sampled]
         if batch.rows.size:
             forward = make_forward_batch(batch, self._table, self._newest, self._groups)
             entries = self._logprobs.step(batch)
             logits = runner.forward(forward, entries)
             if sampled.size:
                 # Taken now: a later launch may close the row and open it for another request before `sample`.
-                sampling = self._sampling.rows(batch.rows[sampled], batch.computed[sampled] + batch.new_tokens[sampled])
+                sampling = self._sampling.rows(batch.rows[sampled], positions)
         self._launched += 1
         return TorchLaunched(
             step=batch.step,
@@ -154,6 +169,7 @@ class TorchWorker(ModelWorker):
             logits=logits,
             sampling=sampling,
             entries=entries,
+            positions=positions,
         )
 
     @torch.inference_mode()
@@ -171,23 +187,33 @@ class TorchWorker(ModelWorker):
             return TorchResult(step.rows.size, step.sampled, None, step.entries)
         if step.entries is not None:
             step.entries.keep_raw(step.logits)
+        rows, owners = step.rows[step.sampled], step.owners[step.sampled]
+        self._logits.apply(step.logits, rows, step.positions, self._rows.live(rows, owners))
         tokens = self._ops.sample(step.logits, step.sampling)  # -1 for a row whose logits are not finite
         if step.entries is not None:
             step.entries.add_sampled(tokens, step.sampled)
         step.logits = step.sampling = None
-        rows, owners = step.rows[step.sampled], step.owners[step.sampled]
         still = self._rows.sampled(rows, owners)
         # A row that failed relays token 0, if a step after it is in flight already: an id like any other, never kept.
         newest = tokens.clamp(min=0)[upload(still.nonzero()[0], self._device, "int64")]
         self._newest[upload(rows[still], self._device, "int64")] = newest
-        return TorchResult(step.rows.size, step.sampled, tokens, step.entries)
+        self._logits.tokens(rows[still], newest)
+        return TorchResult(step.rows.size, step.sampled, tokens, step.entries, self._failed(step, still))
+
+    def _failed(self, step: TorchLaunched, live: NDArray[np.bool_]) -> dict[int, str]:
+        """Batch index -> why, for the sampled rows that a logits processor failed."""
+        why = self._logits.failed
+        if not why:
+            return {}
+        mine = step.sampled[live].tolist()
+        return {i: why[row] for i, row in zip(mine, step.rows[mine].tolist(), strict=True) if row in why}
 
     def close(self) -> None:
         """Drop the model, the KV pool and the tables. A result that is still pending stays readable."""
         if self._runner is None:
             return
         self._runner = self.kv = None
-        del self._ops, self._table, self._newest, self._sampling
+        del self._ops, self._table, self._newest, self._sampling, self._logits
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -31,8 +31,17 @@ def describe_options_in_child(row: PluginRow) -> list[dict[str, Any]]:
 
     Raises ConfigurationError if the plugin's options model cannot be imported.
     """
+    return _described(row, manifest_of(row).options)
+
+
+def describe_parameters_in_child(row: PluginRow) -> list[dict[str, Any]]:
+    """The same of what a request may give to a healthy row."""
+    return _described(row, manifest_of(row).parameters)
+
+
+def _described(row: PluginRow, reference: str | None) -> list[dict[str, Any]]:
     manifest = manifest_of(row)
-    if manifest.options is None:
+    if reference is None:
         return []
     plugin = SelectedPlugin(
         kind=row.kind,
@@ -45,13 +54,13 @@ def describe_options_in_child(row: PluginRow) -> list[dict[str, Any]]:
         manifest=manifest,
         reason="its options are asked for",
     )
-    described: list[dict[str, Any]] = _ask("describe", [plugin])
+    described: list[dict[str, Any]] = _ask("describe", [plugin], reference)
     return described
 
 
-def _ask(task: str, plugins: list[SelectedPlugin]) -> Any:
+def _ask(task: str, plugins: list[SelectedPlugin], model: str | None = None) -> Any:
     try:
-        return call_in_child(__name__, {"task": task, "plugins": msgspec.to_builtins(plugins)})
+        return call_in_child(__name__, {"task": task, "model": model, "plugins": msgspec.to_builtins(plugins)})
     except ChildFailure as error:
         raise ConfigurationError(f"the options could not be looked at: {error}") from error
 
@@ -62,14 +71,13 @@ def _answer(order: dict[str, Any]) -> Any:
         for plugin in plugins:
             validated_options(plugin)
         return None
-    return _describe(plugins[0])
+    return _describe(plugins[0], order["model"])
 
 
-def _describe(plugin: SelectedPlugin) -> list[dict[str, Any]]:
-    assert plugin.manifest.options is not None
-    model = import_object(plugin.manifest.options, plugin)
+def _describe(plugin: SelectedPlugin, reference: str) -> list[dict[str, Any]]:
+    model = import_object(reference, plugin)
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise PluginLoadError(f"{plugin.described} names {plugin.manifest.options}, which is no pydantic model")
+        raise PluginLoadError(f"{plugin.described} names {reference}, which is no pydantic model")
     schema = model.model_json_schema()
     required = set(schema.get("required", ()))
     return [

@@ -47,6 +47,7 @@ class ManifestRow:
     probe          "package.module:check", importing no torch
     priority       the highest compatible one is chosen when none is named
     options        "package.module:Model" of its pydantic options, or None: it has none
+    parameters     the same of what a request may give it (logits_processor)
     processes      process roles in which it lives; empty: the kind's own
     """
 
@@ -65,6 +66,7 @@ class ManifestRow:
     probe: str | None = None
     priority: int = 0
     options: str | None = None
+    parameters: str | None = None
     processes: tuple[str, ...] = ()
 
 
@@ -275,6 +277,7 @@ _KEYS: Mapping[str, Callable[[Any], tuple[Any, str]]] = {
     "probe": _dotted,
     "priority": _whole,
     "options": _dotted,
+    "parameters": _dotted,
     "processes": _texts,
 }
 _REQUIRED = ("kind", "name", "summary", "contract")
@@ -284,5 +287,6 @@ _ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "encodings": ("ops",),
     "architectures": ("model",),
     "files": ("loader",),
+    "parameters": ("logits_processor",),
 }
 _MUST_SAY: Mapping[str, tuple[str, ...]] = {"attention": ("layouts",), "model": ("architectures",)}

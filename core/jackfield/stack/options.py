@@ -31,7 +31,7 @@ def validated_options(plugin: SelectedPlugin) -> BaseModel | None:
         raise ConfigurationError(f"{plugin.described} names {reference} for its options, which is no pydantic model")
     problems = [
         f"{_where(plugin, path)}: unknown option{did_you_mean(path[-1], allowed, noun='allowed')}"
-        for path, allowed in _unknown(model, plugin.options, ())
+        for path, allowed in unknown_fields(model, plugin.options)
     ]
     try:
         # As JSON, because TOML has JSON's types: strict there still lets an array be a tuple and a text an enum or path.
@@ -49,8 +49,8 @@ def _where(plugin: SelectedPlugin, path: str | tuple[str, ...]) -> str:
     return f'options."{plugin.key}".{".".join(parts)}'
 
 
-def _unknown(
-    model: type[BaseModel], values: Mapping[str, Any], path: tuple[str, ...]
+def unknown_fields(
+    model: type[BaseModel], values: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     """Fields that the model does not have, at any depth; checked here because a model may be set to ignore them."""
     if model.model_config.get("extra") == "allow":
@@ -64,13 +64,13 @@ def _unknown(
             continue
         nested = fields[key].annotation
         if isinstance(nested, type) and issubclass(nested, BaseModel) and isinstance(value, Mapping):
-            yield from _unknown(nested, value, (*path, key))
+            yield from unknown_fields(nested, value, (*path, key))
 
 
 def _problems(plugin: SelectedPlugin, error: ValidationError) -> Iterator[str]:
     for detail in error.errors(include_url=False):
         if detail["type"] == "extra_forbidden":
-            continue  # `_unknown` says it better
+            continue  # `unknown_fields` says it better
         path = tuple(str(part) for part in detail["loc"]) or ("*",)
         text = detail["msg"][0].lower() + detail["msg"][1:]
         if detail["type"] == "missing":

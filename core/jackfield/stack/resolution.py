@@ -87,6 +87,7 @@ class _Resolver:
         loop = self._decide_scheduling()
         for kind in (kind.name for kind in KINDS.values() if not kind.exclusive):
             self._decide_uses(kind)
+        self._check_processors(worker.row)
         self._check_options()
         self.completion.fill_from_model(self.model)
         if self.args.topology is None:
@@ -223,6 +224,14 @@ class _Resolver:
             self._add(kind, choice, instance=use.instance)
         flag = KINDS[kind].flag
         self.selector.set_aside(kind, f"not named by {flag}", [use.plugin for use in uses])
+
+    def _check_processors(self, worker: PluginRow) -> None:
+        kind = KINDS["logits_processor"]
+        if self.args.uses(kind.name) and kind.field not in manifest_of(worker).features:
+            raise ConfigurationError(
+                f"{self.selector.source(kind.field)}: worker {worker.name!r} runs no logits processors: it does not declare "
+                f"{kind.field!r}"
+            )
 
     def _decide(self, kind: str, judge: Any) -> Choice:
         """A kind whose one plugin stands in one field."""

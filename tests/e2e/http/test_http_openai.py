@@ -117,7 +117,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
     (CHAT, {"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
     (CHAT, {"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
-    (CHAT, {"messages": HELLO, "frequency_penalty": 1}, "frequency_penalty"),
+    (CHAT, {"messages": HELLO, "frequency_penalty": 3}, "frequency_penalty"),
     (CHAT, {"messages": HELLO, "chat_template": "{{ 1 }}"}, "chat_template"),
     (CHAT, {"messages": HELLO, "chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
     (CHAT, {"messages": HELLO, "chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),

@@ -53,6 +53,8 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "debug": ("yes", True),
     "gate": ("a,b", ["a", "b"]),
     "metrics": ("a,b", ["a", "b"]),
+    "gate": ("a,b", ["a", "b"]),
+    "logits_processors": ("a,b", ["a", "b"]),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
     "plugin_allow": ("a, b", ("a", "b")),
@@ -113,7 +115,7 @@ def test_every_field_can_be_set_from_the_environment(name: str) -> None:
     variable = facts_of(ServerArgs)[name].variable
     args, provenance = load_server_args({}, {variable: text}, None)
     value: Any = getattr(args, name)
-    if name in ("gate", "kv_tier", "metrics", "observer"):
+    if name in ("gate", "logits_processors", "kv_tier", "metrics", "observer"):
         value = [use.plugin for use in value]
     assert value == expected
     assert provenance[name] == f"environment {variable}"

@@ -42,6 +42,7 @@ def test_every_problem_is_told() -> None:
         (plugin_row("worker", "x", needs=["attenton"]), "cannot need 'attenton'; did you mean 'attention'?"),
         (plugin_row("cache", "x", needs=["forest"]), "'needs' means nothing for kind 'cache'"),
         (plugin_row("cache", "x", processes=["main"]), "has no place in process 'main'"),
+        (plugin_row("cache", "x", parameters="a:B"), "'parameters' means nothing for kind 'cache'"),
         (plugin_row("cache", "x", options="no-colon"), 'of the form "package.module:name"'),
         (plugin_row("cache", "Bad Name"), "is not of the form"),
         (plugin_row("cache", "x", contract={"cache": 1}), "a table of kind"),

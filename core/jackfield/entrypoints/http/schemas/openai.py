@@ -42,6 +42,9 @@ class Sampling(OpenAI):
     )
     logit_bias: Any = Field(None, description="An object of token ids and what is added to their logits, -100 to 100.")
     min_tokens: Any = Field(None, description="Extension: no end token and no stop id before so many tokens.")
+    logits_processors: Any = Field(
+        None, description="Extension: an object of the server's logits processors and the parameters of each."
+    )
     skip_special_tokens: Any = Field(None, description="Extension: leave special tokens out of the text.")
     no_stop_trim: Any = Field(None, description="Extension: keep the stop string in the text.")
     cache_salt: Any = Field(
