@@ -112,6 +112,8 @@ def row_open(params: SamplingParams, eos_ids: tuple[int, ...], outputs: int = 0)
         eos_ids=eos_ids,
     )
     request.output_ids = [9] * outputs
+    if outputs:
+        request.wait(0.0)  # retracted
     return request.row_open()
 
 
