@@ -53,7 +53,6 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "debug": ("yes", True),
     "gate": ("a,b", ["a", "b"]),
     "metrics": ("a,b", ["a", "b"]),
-    "gate": ("a,b", ["a", "b"]),
     "logits_processors": ("a,b", ["a", "b"]),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
