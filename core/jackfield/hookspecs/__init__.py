@@ -28,6 +28,7 @@ from jackfield.hookspecs.cache import (
 from jackfield.hookspecs.common import (
     NO_SLOTS,
     Amounts,
+    BatchFault,
     FaultScope,
     Freed,
     Need,
@@ -164,6 +165,7 @@ __all__ = [
     "AttentionMode",
     "AttentionPlan",
     "AttentionSpecs",
+    "BatchFault",
     "BatchScheduled",
     "Builder",
     "CacheContext",

@@ -110,7 +110,8 @@ class AttentionBackend(ABC):
 
     @abstractmethod
     def plan(self, batch: AttentionBatch) -> AttentionPlan:
-        """Whatever depends on the batch alone. May enqueue device work, never waits for it."""
+        """Whatever depends on the batch alone. May enqueue device work, never waits for it. Raises `BatchFault`, with nothing
+        enqueued, for a batch that it cannot serve."""
 
     @abstractmethod
     def attend(

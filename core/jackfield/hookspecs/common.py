@@ -43,7 +43,7 @@ class FaultScope(enum.Enum):
     """How far a plugin's exception reaches.
 
     REQUEST   ends that request with an error
-    BATCH     ends the requests of the batch; nothing was launched yet
+    BATCH     ends the requests of the batch; no forward was begun for them
     DEGRADE   the step goes on with the default decision; shown in /health; a stop at the limit
     STOP      the replica cannot go on: state or device may be half changed
     COUNT     an observer's or a sink's: counted, logged once per kind of error, quarantined at the limit
@@ -67,6 +67,12 @@ class RequestFault(Exception):
         super().__init__(message)
         self.message = message
         self.status_code = status_code
+
+
+class BatchFault(Exception):
+    """Raised by an attention backend's `plan` that cannot serve this batch and has done nothing for it: the requests of the
+    batch end with an error, and the replica goes on. Any other exception out of a worker or a backend stops the replica,
+    because device state may be half changed then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,12 +131,15 @@ class WorkerResult:
               for a sampled row. Those behind a token that ends the request are discarded
     errors    batch index -> message, for rows that failed alone (NaN logits, say)
     logprobs  the entries that rows of the batch want; None if no row wants any
+    refused   why no forward was begun for this batch (`BatchFault`); then no row gives anything, all its requests end, and
+              the worker goes on with the next batch. "": it was
     """
 
     tokens: NDArray[np.int32]
     starts: NDArray[np.int32]
     errors: Mapping[int, str] = field(default_factory=dict)
     logprobs: Logprobs | None = None
+    refused: str = ""
     pooled: Any = None
     hidden: Any = None
 

@@ -25,9 +25,21 @@ class TorchLaunched(Launched):
     rows       int32 [n] the batch's rows; owners int64 [n] whose they are
     sampled    int64 [m] batch indices of the sampled rows
     entries    what is computed of log-probabilities; None: no row wants any
+    refused    why no forward was begun; "": it was
     """
 
-    __slots__ = ("entries", "logits", "order", "owners", "positions", "rows", "sampled", "sampling", "step")
+    __slots__ = (
+        "entries",
+        "logits",
+        "order",
+        "owners",
+        "positions",
+        "refused",
+        "rows",
+        "sampled",
+        "sampling",
+        "step",
+    )
 
     def __init__(
         self,
@@ -41,7 +53,9 @@ class TorchLaunched(Launched):
         sampling: SamplingRows | None,
         positions: NDArray[np.int64],
         entries: StepEntries | None = None,
+        refused: str = "",
     ) -> None:
+        self.refused = refused
         self.entries = entries
         self.step = step
         self.order = order
@@ -64,7 +78,9 @@ class TorchResult:
         tokens: torch.Tensor | None,
         entries: StepEntries | None = None,
         failed: Mapping[int, str] | None = None,
+        refused: str = "",
     ) -> None:
+        self._refused = refused
         self._num_rows = num_rows
         self._failed = dict(failed or {})
         self._sampled = sampled
@@ -100,7 +116,7 @@ class TorchResult:
             failed = np.zeros(self._num_rows, dtype=np.bool_)
             failed[list(errors)] = True
             logprobs = self._entries.result(self._sampled, failed)
-        return WorkerResult(tokens=tokens, starts=starts, errors=errors, logprobs=logprobs)
+        return WorkerResult(tokens=tokens, starts=starts, errors=errors, logprobs=logprobs, refused=self._refused)
 
     @staticmethod
     def _wait(event: torch.Event, timeout: float | None) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     AttentionLimits,
+    BatchFault,
     KVTensors,
     Launched,
     ModelWorker,
@@ -129,7 +130,8 @@ class TorchWorker(ModelWorker):
 
     @torch.inference_mode()
     def launch(self, batch: ModelWorkerBatch) -> Launched:
-        """Raises InvalidBatch, with nothing applied, where the batch breaks the contract; torch's errors pass."""
+        """Raises InvalidBatch, with nothing applied, where the batch breaks the contract; torch's errors pass. A batch that the
+        attention backend cannot plan comes to nothing, which its result tells."""
         runner = self._runner
         if runner is None:
             raise RuntimeError("the worker is closed")
@@ -150,13 +152,18 @@ class TorchWorker(ModelWorker):
         self._table.apply(batch.writes)
 
         logits = sampling = entries = None
+        refused = ""
         sampled = batch.sample.nonzero()[0]
         positions = batch.computed[sampled].astype(np.int64) + batch.new_tokens[sampled]
         if batch.rows.size:
             forward = make_forward_batch(batch, self._table, self._newest, self._groups)
             entries = self._logprobs.step(batch)
-            logits = runner.forward(forward, entries)
-            if sampled.size:
+            try:
+                logits = runner.forward(forward, entries)
+            except BatchFault as fault:
+                refused = str(fault) or type(fault).__name__
+                entries = None
+            if sampled.size and logits is not None:
                 # Taken now: a later launch may close the row and open it for another request before `sample`.
                 sampling = self._sampling.rows(batch.rows[sampled], positions)
         self._launched += 1
@@ -170,6 +177,7 @@ class TorchWorker(ModelWorker):
             sampling=sampling,
             entries=entries,
             positions=positions,
+            refused=refused,
         )
 
     @torch.inference_mode()
@@ -183,6 +191,10 @@ class TorchWorker(ModelWorker):
         if masks is not None:
             raise ValueError("this worker does not take token masks")
         self._sampled = step.order
+        if step.refused:
+            rows, owners = step.rows[step.sampled], step.owners[step.sampled]
+            self._newest[upload(rows[self._rows.sampled(rows, owners)], self._device, "int64")] = 0
+            return TorchResult(step.rows.size, step.sampled, None, refused=step.refused)
         if step.logits is None or step.sampling is None:
             return TorchResult(step.rows.size, step.sampled, None, step.entries)
         if step.entries is not None:

@@ -55,6 +55,7 @@ def expected_tokens(prompt: Sequence[int], count: int, vocab_size: int) -> list[
 class _Row:
     opened: RowOpen
     newest: int | None = None
+    refused: bool = False
     sampled: list[int] = field(default_factory=list)
 
 
@@ -86,6 +87,7 @@ class FakeWorker(ModelWorker):
 
     next_token   (row's opening record, tokens it sampled before, hash of the sequence) -> token; default: from the hash
     failing      uids whose rows fail
+    refusing     steps for which no forward is begun
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class FakeWorker(ModelWorker):
         self.limits = limits
         self.batches: list[ModelWorkerBatch] = []
         self.failing: set[int] = set()
+        self.refusing: set[int] = set()
         self.closed = False
         self._next_token = next_token
         self._table = np.zeros((limits.max_rows, limits.max_context), dtype=np.int32)
@@ -118,6 +121,11 @@ class FakeWorker(ModelWorker):
             count, computed = int(batch.new_tokens[i]), self._computed(batch, i, holder)
             tokens = batch.token_ids[at : at + count].tolist()
             at += count
+            holder.refused |= batch.step in self.refusing
+            if holder.refused:  # in this step, or in one before it that is still in flight
+                states.append(0)
+                holders.append(holder)
+                continue
             if batch.relay[i]:
                 assert holder.newest is not None, f"row {row} relays a token, but has sampled none"
                 tokens[-1] = holder.newest
@@ -131,6 +139,9 @@ class FakeWorker(ModelWorker):
         assert not launched.sampled, "a step is sampled twice"
         launched.sampled = True
         tokens, starts, errors = [], [0], {}
+        if launched.batch.step in self.refusing:
+            nothing = np.zeros(len(launched.holders) + 1, dtype=np.int32)
+            return FakePending(WorkerResult(tokens=nothing[:0], starts=nothing, refused="no plan for this batch"))
         for i, (state, holder) in enumerate(zip(launched.states, launched.holders, strict=True)):
             if holder.opened.uid in self.failing:
                 errors[i] = "made to fail"

@@ -239,6 +239,24 @@ def test_a_row_that_fails_ends_alone_and_leaves_nothing_in_the_cache(
     run.assert_at_rest()
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_batch_that_cannot_be_planned_ends_its_requests_and_the_replica_goes_on(step: int) -> None:
+    books = Books()
+    run = SchedulerHarness(ledger=books, worker_plugin="worker.fake", max_running_requests=2)
+    run.worker.refusing.add(step)
+    ended = [run.submit([i, 2, 3], max_new_tokens=5) for i in range(2)]
+    waits = run.submit([7, 8, 9], max_new_tokens=5)
+    run.run()
+    for rid in ended:
+        finish = run.answers[rid].last.finish
+        assert finish is not None
+        assert (finish.type, finish.status_code, finish.message) == ("abort", 500, ROW_ERROR)
+        assert run.answers[rid].ids == run.expected(rid, step - 1)
+    assert run.answers[waits].ids == run.expected(waits, 5)
+    assert books.faults == [("worker.fake", FaultScope.BATCH, "no plan for this batch")]
+    run.assert_at_rest()
+
+
 class Odd(FakeWorker):
     """Replaces the result of every step."""
 

@@ -11,7 +11,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import WorkerResult
+from jackfield.hookspecs import BatchFault, FaultScope, WorkerResult
 from jackfield.ipc.messages import FinishReason, TokenLogprobs, TokenOutput
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.config import SchedulerConfig
@@ -22,6 +22,7 @@ from jackfield.managers.scheduler.output import Outbox
 from jackfield.managers.scheduler.release import Ending, Releaser
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.observability.stages import RequestStage
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,10 @@ class ResultApplier:
         hold_back: HoldBack,
         releaser: Releaser,
         outbox: Outbox,
+        ledger: Ledger,
     ) -> None:
+        self._ledger = ledger
+        self._worker_plugin = config.worker_plugin
         self._vocab_size = config.vocab_size
         self._is_eos = np.zeros(config.vocab_size, dtype=np.bool_)
         self._is_eos[list(config.eos_token_ids)] = True
@@ -88,7 +92,9 @@ class ResultApplier:
     def _read(self, step: StepInFlight, result: WorkerResult) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """How many tokens each row gave [n], and the rows that failed [n]. What does not fit the batch raises."""
         n = len(step.batch.rows)
-        failed = np.zeros(n, dtype=np.bool_)
+        failed = np.full(n, bool(result.refused))
+        if result.refused:
+            self._ledger.record(self._worker_plugin, FaultScope.BATCH, BatchFault(result.refused))
         for i, message in result.errors.items():
             if not 0 <= i < n:
                 raise BadWorkerResult(f"an error for row {i} of a batch of {n}: {message}")

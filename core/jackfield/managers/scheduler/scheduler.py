@@ -172,6 +172,7 @@ class Scheduler:
             hold_back=hold_back,
             releaser=self._releaser,
             outbox=self._outbox,
+            ledger=ledger,
         )
         self._reports = StepReports(
             policy=self._policy,
