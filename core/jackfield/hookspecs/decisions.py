@@ -20,12 +20,12 @@ class WaitReason(enum.Enum):
     HELD            the policy's `take` returned HOLD
     CANDIDATES      as many were looked at as the budget allows
     LEFT_OUT        the policy's `order` left them out
-    DRAINING        memory must come back from running requests, which waits until no step is in flight
+    RETRACTING      running requests lack memory, or the next request takes some of theirs: some give theirs back, for which
+                    first no step may be in flight
 
     Of one request, which the round passed over:
     PASSED          the policy's `take` returned 0
     TWIN            a running prefill computes the same tokens just now, which it will find in the cache
-    GATE            something that it needs is not there yet (a load from a tier)
     """
 
     DECODES_FIRST = "decodes_first"
@@ -36,10 +36,9 @@ class WaitReason(enum.Enum):
     HELD = "held"
     CANDIDATES = "candidates"
     LEFT_OUT = "left_out"
-    DRAINING = "draining"
+    RETRACTING = "retracting"
     PASSED = "passed"
     TWIN = "twin"
-    GATE = "gate"
 
 
 WAIT_NUMBERS: Mapping[WaitReason, tuple[str, ...]] = {
@@ -49,7 +48,7 @@ WAIT_NUMBERS: Mapping[WaitReason, tuple[str, ...]] = {
     WaitReason.CUTS: ("missing", "left"),
     WaitReason.CANDIDATES: ("looked_at",),
     WaitReason.LEFT_OUT: ("left_out",),
-    WaitReason.DRAINING: ("needed", "free", "evictable"),
+    WaitReason.RETRACTING: ("needed", "free", "evictable"),
     WaitReason.TWIN: ("cached",),
 }
 """Names of `PassedOver.numbers`. All but counts of requests are tokens; needed, free, evictable and promised are KV slots,

@@ -14,10 +14,9 @@ _WAITED: Mapping[str, str] = {
     "held": "the policy held everybody back",
     "candidates": "as many were looked at as the policy allows",
     "left_out": "the policy's order left it out",
-    "draining": "memory had to come back from running requests",
+    "retracting": "memory had to come back from running requests",
     "passed": "the policy passed it over",
     "twin": "a running request computed the same tokens",
-    "gate": "something that it needs was not there yet",
 }
 
 _NUMBERS: Mapping[str, str] = {
@@ -28,7 +27,7 @@ _NUMBERS: Mapping[str, str] = {
     "cuts": "{who} missed {missing} tokens, and {left} were left in the step",
     "candidates": "{looked_at} were looked at",
     "left_out": "{left_out} were left out",
-    "draining": "{needed} KV slots were needed; {free} were free and {evictable} could be evicted",
+    "retracting": "{needed} KV slots were needed; {free} were free and {evictable} could be evicted",
     "twin": "{cached} of its tokens were in the cache",
 }
 
@@ -74,7 +73,8 @@ def life_story(life: Mapping[str, Any]) -> list[str]:
             f"{'':12}  ({_count(life['events_forgotten'], 'event')} in the middle of this life were forgotten)"
         )
     if life["state"] == "waiting":
-        lines += [f"{'':12}  {line}" for line in _waited(life["waiting_for"], life.get("last_round"), "has waited")]
+        waited = _waited(life, life["waiting_for"], life.get("last_round"), "has waited")
+        lines += [f"{'':12}  {line}" for line in waited]
     return lines
 
 
@@ -90,12 +90,20 @@ def _refused(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
     return [f"refused{status}: {event['message']}"]
 
 
+def _gated(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
+    return [f"waits at {event['gate']} for something that it needs"]
+
+
+def _opened(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
+    return ["what it waited for at the gate is there"]
+
+
 def _admitted(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
     skips = f"; others overtook it {_count(event['skips'], 'time')}" if event["skips"] else ""
     return [
         f"admitted in step {event['step']}: {event['cached']:,} of {_count(event['known'], 'token')} came out of the "
         f"cache{skips}",
-        *_waited(event["rounds"], event.get("last_round"), "until then it waited"),
+        *_waited(life, event["rounds"], event.get("last_round"), "until then it waited"),
     ]
 
 
@@ -128,7 +136,7 @@ def _ended(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
     lines = [
         f"ended after step {event['step']}, {how}{matched}{status}, with {_count(event['outputs'], 'token')}{message}"
     ]
-    lines += _waited(event["rounds"], None, "until then it waited")
+    lines += _waited(life, event["rounds"], None, "until then it waited")
     if event["stalled"]:
         lines.append(f"between its tokens it stood {_count(event['stalled'], 'step')}, in which prompts were computed")
     return lines
@@ -137,6 +145,8 @@ def _ended(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
 _TELLERS = {
     "arrived": _arrived,
     "refused": _refused,
+    "gated": _gated,
+    "opened": _opened,
     "admitted": _admitted,
     "prefill": _prefill,
     "first_token": _first_token,
@@ -145,7 +155,7 @@ _TELLERS = {
 }
 
 
-def _waited(rounds: Mapping[str, int], last: Mapping[str, Any] | None, how: str) -> list[str]:
+def _waited(life: Mapping[str, Any], rounds: Mapping[str, int], last: Mapping[str, Any] | None, how: str) -> list[str]:
     if not rounds:
         return []
     parts = [
@@ -154,6 +164,8 @@ def _waited(rounds: Mapping[str, int], last: Mapping[str, Any] | None, how: str)
     lines = [f"{how} {_count(sum(rounds.values()), 'round')}: {', '.join(parts)}"]
     if last is not None and last["reason"] in _NUMBERS:
         who = f"request number {last['uid']}" if last["uid"] else "the next request"
+        if last["uid"] == life["uid"]:
+            who = "it"
         lines.append(f"in the last of them, {_NUMBERS[last['reason']].format_map({**last, 'who': who})}")
     return lines
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import HOLD, Chosen, Lease, SchedulerView, StepBudget
+from jackfield.hookspecs import HOLD, Chosen, Lease, SchedulerView, StepBudget, WaitReason
 from jackfield.managers.scheduler.batch import RowDeltas
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.memory import KVMemory
@@ -65,6 +66,7 @@ class Admission:
         hold_back: HoldBack,
         deltas: RowDeltas,
         ratio: NewTokenRatio,
+        decisions: DecisionLog,
     ) -> None:
         self.blocked: Blocked | None = None
         self._max_running = max_running
@@ -77,6 +79,7 @@ class Admission:
         self._hold_back = hold_back
         self._deltas = deltas
         self._ratio = ratio
+        self._decisions = decisions
 
     def admit(
         self,
@@ -100,7 +103,13 @@ class Admission:
         self.blocked = None
         waiting = self._waiting.table
         places = min(self._max_running - len(self._running), self._memory.rows.available())
-        if not len(waiting) or tokens <= 0 or (places <= 0 and not self._may_preempt()):
+        if not len(waiting):
+            return np.empty(0, dtype=np.int32)
+        if tokens <= 0:
+            self._decisions.stopped(WaitReason.TOKENS)
+            return np.empty(0, dtype=np.int32)
+        if places <= 0 and not self._may_preempt():
+            self._no_place()
             return np.empty(0, dtype=np.int32)
         self._hints.renew()
         if self._hints.wants_forest:
@@ -118,6 +127,7 @@ class Admission:
             passed[order] = False
         if len(forced):
             order = np.concatenate([forced, order[~np.isin(order, forced)]])
+        self._decisions.considered(waiting["uid"], order, len(forced))
         turn = _Round(
             tokens_left=tokens,
             places_left=places,
@@ -130,6 +140,9 @@ class Admission:
         self._choose(order, view, budget, turn)
         return self._enter(turn, view.now)
 
+    def _no_place(self, uid: int = 0, chosen: int = 0) -> None:
+        self._decisions.stopped(WaitReason.PLACES, len(self._running) + chosen, self._max_running, uid=uid)
+
     def _may_preempt(self) -> bool:
         """Whether any waiting request is more urgent than any running one, and the policy chooses victims."""
         if not self._policy.preempts or not len(self._running):
@@ -138,17 +151,22 @@ class Admission:
 
     def _choose(self, order: NDArray[np.intp], view: SchedulerView, budget: StepBudget, turn: _Round) -> None:
         waiting, memory = self._waiting.table, self._memory
-        requests = waiting["request"]
+        requests, told = waiting["request"], self._decisions
         candidates = order[: max(budget.candidates, turn.forced)].tolist()
         for place, row in enumerate(candidates):
-            if not turn.tokens_left or (turn.places_left <= 0 and turn.rows):
-                return
             request: Request = requests[row]
+            if not turn.tokens_left:
+                told.stopped(WaitReason.TOKENS, uid=request.uid)
+                return
+            if turn.places_left <= 0 and turn.rows:
+                self._no_place(request.uid, len(turn.rows))
+                return
             length = len(request.known_key.tokens)
             limit = round_down(request.most_cached(length), memory.page_size)
             if place >= turn.forced and self._hold_back.active:
                 cached = min(int(memory.peek([request.known_key])[0]), limit)
                 if self._hold_back.blocks(request, cached):
+                    told.passed(request.uid, WaitReason.TWIN, cached)
                     turn.passed[row] = True
                     continue
             lease = memory.acquire(request.known_key, limit)
@@ -171,6 +189,12 @@ class Admission:
                         cached=lease.slots[: lease.length].copy(),
                     )
                 memory.release(lease)
+                if turn.places_left <= 0:
+                    self._no_place(request.uid)
+                else:
+                    free = memory.free_slots()
+                    numbers = (need, free, memory.available() - free, turn.promised)
+                    told.stopped(WaitReason.MEMORY, *numbers, uid=request.uid)
                 return  # the first who does not fit waits at the head: memory that comes free is not taken from under it
             if whole:
                 count = most = missing  # one that is longer than the step runs alone
@@ -178,20 +202,24 @@ class Admission:
                 count = most = min(missing, turn.tokens_left, self._chunk)
             else:
                 memory.release(lease)
+                told.stopped(WaitReason.CUTS, missing, turn.tokens_left, uid=request.uid)
                 return
             if self._policy.takes and place >= turn.forced:
                 count = self._policy.take(row, most, waiting.view, turn.chosen(), view)
             if count == HOLD:
                 memory.release(lease)
                 turn.passed[order[place:]] = True
+                told.stopped(WaitReason.HELD, uid=request.uid)
                 return
             if count == 0 or (count < missing and self._chunk is None):
                 memory.release(lease)
                 turn.passed[row] = True
+                told.passed(request.uid, WaitReason.PASSED)
                 continue
             if count < missing:
                 if turn.cuts_left <= 0 and (turn.rows or not turn.alone):
                     memory.release(lease)
+                    told.stopped(WaitReason.CUTS, missing, count, uid=request.uid)
                     return
                 turn.cuts_left -= 1
             turn.rows.append(row)
@@ -201,6 +229,10 @@ class Admission:
             turn.places_left -= 1
             turn.promised += need
             self._hold_back.watch(request, lease.length)
+        if len(candidates) < len(order):
+            told.stopped(WaitReason.CANDIDATES, len(candidates))
+        elif len(order) < len(waiting):
+            told.stopped(WaitReason.LEFT_OUT, len(waiting) - len(order))
 
     def _need(self, request: Request) -> int:
         """Slots that the request is expected to take in the end, whole pages."""

@@ -166,6 +166,20 @@ class DecisionLog:
         life.tell("refused", self._step, now, message=reason.message, status_code=reason.status_code)
         self._finish(life)
 
+    def gated(self, request: Request, gate: str, now: float) -> None:
+        """A gate is closed to it: it is not among those that wait for a place."""
+        if (life := self._lives.get(request.uid)) is not None:
+            life.gate = gate
+            life.seen = None
+            life.tell("gated", self._step, now, gate=gate)
+
+    def opened(self, request: Request, now: float) -> None:
+        """It is past the gate."""
+        if (life := self._lives.get(request.uid)) is not None:
+            life.gate = ""
+            life.seen = tuple(self._rounds)
+            life.tell("opened", self._step, now)
+
     def ended(self, request: Request, finish: FinishReason, now: float) -> None:
         life = self._lives.get(request.uid)
         if life is None:
@@ -201,7 +215,9 @@ class DecisionLog:
     # ---- a round
 
     def considered(self, uids: NDArray[np.int64], order: NDArray[np.intp], overdue: int) -> None:
-        """Waiting requests are tried in this order: rows of `uids`; the first `overdue` because they waited too long."""
+        """Admission begins, perhaps anew: waiting requests are tried in this order, rows of `uids`; the first `overdue`
+        because they waited too long, or others gave way for them."""
+        self._passed = self._stopped = None
         if overdue:
             self._eventful = True
             self._overdue = tuple(uids[order[:overdue]].tolist())
@@ -269,6 +285,8 @@ class DecisionLog:
         if self._eventful:
             entry.passed = self._passed
             entry.stopped = self._stopped
+            if self._stopped is not None and self._stopped[1] is WaitReason.TOKENS:
+                entry.stopped = (self._stopped[0], WaitReason.TOKENS, (sum(entry.tokens),))
             entry.overdue = self._overdue
             entry.candidates = self._candidates
             entry.retracted = self._retracted
@@ -286,17 +304,17 @@ class DecisionLog:
         last = self._ring[-1].stopped if self._ring else None
         cached = {}
         # Nothing is launched yet: what is computed came out of the cache, also after a retraction.
-        for uid, computed, left, skips in zip(
+        for uid, computed, known, skips in zip(
             batch.admitted,
             running["computed"][at].tolist(),
-            running.remaining()[at].tolist(),
+            running["goal"][at].tolist(),
             running["skips"][at].tolist(),
             strict=True,
         ):
             cached[uid] = computed
             life = self._lives[uid]
             waits = life.settle(self._rounds)
-            told: dict[str, Any] = {"cached": computed, "known": computed + left, "skips": skips, "rounds": waits}
+            told: dict[str, Any] = {"cached": computed, "known": known, "skips": skips, "rounds": waits}
             if waits and last is not None:
                 told["last_round"] = _plain(last)
             life.tell("admitted", batch.step, now, **told)
@@ -316,6 +334,10 @@ class DecisionLog:
         stopped = None if self._stopped is None else PLACE[self._stopped[1]]
         if stopped is not None and waiting:
             self._rounds[stopped] += 1
+        if stopped is not None:
+            for retraction in self._retracted or ():
+                if (life := self._lives.get(retraction.uid)) is not None:
+                    life.waits[stopped] -= 1  # it did not wait yet in the round that took it back
         for uid, reason, _ in self._passed or ():
             life = self._lives[uid]
             life.waits[PLACE[reason]] += 1

@@ -5,10 +5,11 @@ Requests that wait at a gate are in the waiting queue's `gated`, not in its tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jackfield.hookspecs import FaultScope, Gate, GateAnswer, GateEvent, GateRequest, RequestFault
 from jackfield.ipc.messages import FinishReason
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.release import Ending
 from jackfield.managers.scheduler.request import Request
@@ -25,10 +26,19 @@ class BadGateAnswer(Exception):
 class Gates:
     """gates: ("gate.instance", gate) in the order in which a request passes them."""
 
-    def __init__(self, gates: Sequence[tuple[str, Gate]], waiting: WaitingQueue, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        gates: Sequence[tuple[str, Gate]],
+        waiting: WaitingQueue,
+        ledger: Ledger,
+        decisions: DecisionLog,
+        now: Callable[[], float],
+    ) -> None:
         self._gates = list(gates)
         self._waiting = waiting
         self._ledger = ledger
+        self._decisions = decisions
+        self._now = now
         self._at: dict[int, int] = {}  # uid -> number of the gate at which it waits
         waiting.on_withdraw = self._withdrawn
 
@@ -50,7 +60,9 @@ class Gates:
                     ending: Ending | None = _ending(request, event.error, event.status_code)
                 else:
                     ending = self._pass(request, number + 1)
-                    opened += request.uid not in self._waiting.gated
+                    if request.uid not in self._waiting.gated:
+                        opened += 1
+                        self._decisions.opened(request, self._now())
                 if ending is not None:
                     endings.append(ending)
         return opened, endings
@@ -73,6 +85,7 @@ class Gates:
                 return _ending(request, GATE_ERROR, 500)
             if answer is GateAnswer.WAITING:
                 self._at[request.uid] = number
+                self._decisions.gated(request, name, self._now())
                 self._waiting.gate(request)
                 return None
         self._waiting.open(request)

@@ -26,6 +26,7 @@ MAX_FOUND = 32
 class Life:
     """names      ids under which people know the request, the one in its answer first
     waits        rounds, by reason, in which it waited so far; complete only after `settle`
+    gate         at which it waits, "" if at none
     seen         the counts of rounds, by reason, when it began to wait; None while it does not
     first_token  the step that gave it; 0 before
     stalled      steps in which running requests stood until then
@@ -37,6 +38,7 @@ class Life:
         "events",
         "finish",
         "first_token",
+        "gate",
         "max_new_tokens",
         "names",
         "prompt_tokens",
@@ -54,6 +56,7 @@ class Life:
         self.arrived = arrived
         self.events: list[dict[str, Any]] = []
         self.dropped = 0
+        self.gate = ""
         self.waits = [0] * len(REASONS)
         self.seen: tuple[int, ...] | None = None
         self.first_token = 0
@@ -93,7 +96,12 @@ class Life:
 
     def as_data(self, rounds: list[int]) -> dict[str, Any]:
         """Plain values, see `hookspecs.RequestLife`."""
-        state = "finished" if self.finish is not None else "waiting" if self.seen is not None else "running"
+        if self.finish is not None:
+            state = "finished"
+        elif self.gate:
+            state = "gated"
+        else:
+            state = "running" if self.seen is None else "waiting"
         return {
             "id": self.names[0],
             "also_known_as": list(self.names[1:]),

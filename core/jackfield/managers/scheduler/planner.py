@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import DecodeTurn, SchedulerView, StepBudget, Want
+from jackfield.hookspecs import DecodeTurn, SchedulerView, StepBudget, WaitReason, Want
 from jackfield.managers.scheduler.admission import Admission
 from jackfield.managers.scheduler.batch import ScheduleBatch
+from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
@@ -74,6 +75,7 @@ class Planner:
         retraction: Retraction,
         preemption: Preemption,
         ratio: NewTokenRatio,
+        decisions: DecisionLog,
     ) -> None:
         self._max_prefill = max_prefill
         self._max_tokens = max_tokens
@@ -88,6 +90,7 @@ class Planner:
         self._retraction = retraction
         self._preemption = preemption
         self._ratio = ratio
+        self._decisions = decisions
 
     def plan(self, view: SchedulerView, want: Want, step: int, *, quiet: bool) -> ScheduleBatch | None:
         """The next batch, its slots in place; None if nothing can run, or only after the steps in flight are committed.
@@ -97,7 +100,8 @@ class Planner:
         budget = self._policy.budget(view)
         draft = self._continuing(budget, want)
         retracted = self._retraction.total
-        if len(draft.prefilling) and self._lacking(draft):
+        if len(draft.prefilling) and (lacking := self._lacking(draft)):
+            self._decisions.stopped(WaitReason.RETRACTING, lacking, view.free, view.evictable)
             if not quiet:
                 return None
             draft = self._after_retraction(draft, view, budget, want)
@@ -106,7 +110,10 @@ class Planner:
             if with_new is None:
                 return None
             draft = with_new
-        if not draft.admitted and self._lacking(draft):  # what admission promised includes this step
+        else:
+            self._decisions.stopped(WaitReason.DECODES_FIRST)
+        if not draft.admitted and (lacking := self._lacking(draft)):  # what admission promised includes this step
+            self._decisions.stopped(WaitReason.RETRACTING, lacking, view.free, view.evictable)
             if not quiet:
                 return None
             draft = self._after_retraction(draft, view, budget, want)
@@ -120,7 +127,10 @@ class Planner:
         ends, most = self._ends(rows, tokens, prefills)
         self._memory.grow(running, rows, ends)
         decodes = len(rows) > prefills
-        self._prefills_in_a_row = self._prefills_in_a_row + 1 if len(draft.decoding) and not decodes else 0
+        stalls = bool(len(draft.decoding)) and not decodes
+        self._prefills_in_a_row = self._prefills_in_a_row + 1 if stalls else 0
+        if stalls:
+            self._decisions.stalled()
         if decodes and self._retraction.total == retracted:
             self._ratio.decoded()
         uids = running["uid"][rows]
@@ -167,6 +177,9 @@ class Planner:
         if blocked is None or not len(victims := self._preemption.victims(blocked, view)):
             return draft
         if not quiet:
+            self._decisions.stopped(
+                WaitReason.RETRACTING, max(0, blocked.lacking), view.free, view.evictable, uid=blocked.uid
+            )
             return None
         self._retraction.retract(victims, blocked.uid, view.now)
         draft = self._continuing(budget, want)

@@ -19,6 +19,7 @@ from jackfield.hookspecs import (
     PrefixCache,
     SchedulePolicy,
     SchedulerView,
+    StepDecision,
     Wake,
     Want,
 )
@@ -97,9 +98,6 @@ class Scheduler:
         self._ledger = ledger = ledger if ledger is not None else LoggingLedger()
         live: dict[str, Request] = {}
         self._waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
-        self._gates = Gates(gates, self._waiting, ledger)
-        self._running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
-        self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
         observers = observers if observers is not None else NoObservers()
         self._decisions = DecisionLog(
             steps=config.decision_steps,
@@ -107,6 +105,9 @@ class Scheduler:
             rich=observers.listens("jackfield_step_decided"),
             lives_wanted=observers.listens("jackfield_requests_explained"),
         )
+        self._gates = Gates(gates, self._waiting, ledger, self._decisions, clock.now)
+        self._running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
+        self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
         self._policy = PolicyGuard(policy, ledger, config.policy_plugin, self._decisions)
         self._ratio = NewTokenRatio(config.schedule_conservativeness)
         self._deltas = RowDeltas()
@@ -133,6 +134,7 @@ class Scheduler:
             hold_back=hold_back,
             deltas=self._deltas,
             ratio=self._ratio,
+            decisions=self._decisions,
         )
         self._retraction = Retraction(
             waiting=self._waiting,
@@ -164,6 +166,7 @@ class Scheduler:
             retraction=self._retraction,
             preemption=preemption,
             ratio=self._ratio,
+            decisions=self._decisions,
         )
         self._results = ResultApplier(
             config,
@@ -401,6 +404,10 @@ class Scheduler:
     def why(self, name: str) -> dict[str, Any]:
         """See `DecisionLog.why`."""
         return self._decisions.why(name)
+
+    def decisions(self) -> list[StepDecision]:
+        """The newest rounds of deciding, oldest first, as the ring holds them."""
+        return self._decisions.entries()
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation. For tests and operators; may be slow."""
