@@ -336,7 +336,7 @@ class DecisionLog:
             self._rounds[stopped] += 1
         if stopped is not None:
             for retraction in self._retracted or ():
-                if (life := self._lives.get(retraction.uid)) is not None:
+                if (life := self._lives.get(retraction.uid)) is not None and life.seen is not None:
                     life.waits[stopped] -= 1  # it did not wait yet in the round that took it back
         for uid, reason, _ in self._passed or ():
             life = self._lives[uid]
