@@ -342,6 +342,11 @@ class ServerArgs(BaseModel):
         description="Logits processor that requests may ask for; may be repeated, and is applied in this order. A name, or "
         '{plugin = "p", as = "instance"}; none: no processor.',
     )
+    enable_deterministic_inference: Annotated[Switch, Option(STACK)] = Field(
+        default=False,
+        description="A request's logits and tokens have the same bits whatever the batch, the chunks, the cache and the page "
+        "size, for one number of threads. Only plugins that declare batch_invariant for the device and dtype; slower.",
+    )
     metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.',

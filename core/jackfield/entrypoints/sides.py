@@ -219,6 +219,7 @@ def make_worker(
             stack=_worker_stack(plan, loaded, texts.source) if needs else None,
             processors=_processor_sources(loaded, ledger) if LOGITS_PROCESSORS in features else (),
             progress=progress,
+            deterministic=args.enable_deterministic_inference,
         )
     except (ModelSourceError, UnsupportedModel) as error:
         raise ConfigurationError(str(error)) from error

@@ -157,6 +157,9 @@ class AttentionContext(PluginContext):
     device, dtype   torch names, such as "cpu", "float32"
     workspace       bytes -> scratch memory of at least that size (uint8, on the device, contents undefined), shared by the
                     layers of one forward and by both phases' backends; ask anew for every plan
+    deterministic   a token's result must have the same bits in every batch, chunk and phase, wherever its KV lies: a
+                    function of its query and of the keys and values that it sees. Set only for a backend that declares
+                    "batch_invariant" for this device and dtype, and that then serves both phases
     """
 
     phases: tuple[str, ...]
@@ -169,6 +172,7 @@ class AttentionContext(PluginContext):
     device: str
     dtype: str
     workspace: Callable[[int], torch.Tensor]
+    deterministic: bool = False
 
 
 class AttentionSpecs:

@@ -143,11 +143,16 @@ class Ops(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class OpsContext(PluginContext):
-    """device, dtype: torch names; layout: the KV layout of the run; kv: group name -> KVTensors once allocated."""
+    """device, dtype: torch names; layout: the KV layout of the run.
+
+    deterministic   each row of every operator's result must have the same bits whatever the other rows are and however
+                    many; set only for a provider that declares "batch_invariant" for this device and dtype
+    """
 
     device: str
     dtype: str
     layout: str
+    deterministic: bool = False
 
 
 class OpsSpecs:

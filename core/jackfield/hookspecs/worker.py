@@ -288,6 +288,8 @@ class WorkerContext(PluginContext):
                         `logits_processors`
     progress            set when somebody watches the start: call it with (what, done, total), such as
                         ("loading weights", 12, 272), as often as there is news
+    deterministic       logits and tokens of a request must be the same in every batch: hand it on to attention and ops.
+                        Set only for a worker that declares "batch_invariant"
     """
 
     shard: Shard
@@ -306,6 +308,7 @@ class WorkerContext(PluginContext):
     stack: WorkerStack | None = None
     processors: tuple[ProcessorSource, ...] = ()
     progress: Callable[[str, int, int], None] | None = None
+    deterministic: bool = False
 
 
 class WorkerSpecs:

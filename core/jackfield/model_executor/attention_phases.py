@@ -37,6 +37,7 @@ class AttentionPhases:
         limits: AttentionLimits,
         device: torch.device,
         dtype: torch.dtype,
+        deterministic: bool = False,
     ) -> None:
         fields: dict[str, Any] = {
             "layers": shape.layers,
@@ -48,6 +49,7 @@ class AttentionPhases:
             "device": str(device),
             "dtype": dtype_name(dtype),
             "workspace": Workspace(device),
+            "deterministic": deterministic,
         }
         makers = {phase: stack.attention[phase][1] for phase in PHASES}
         if makers["prefill"] == makers["decode"]:

@@ -55,7 +55,14 @@ class TorchWorker(ModelWorker):
         stack = _stack_of(context)
         device, dtype = torch.device(context.device), torch_dtype(context.dtype)
         shape = stack.shape
-        ops = stack.ops({"device": str(device), "dtype": dtype_name(dtype), "layout": stack.layout.name})
+        ops = stack.ops(
+            {
+                "device": str(device),
+                "dtype": dtype_name(dtype),
+                "layout": stack.layout.name,
+                "deterministic": context.deterministic,
+            }
+        )
         model = load_model(
             stack,
             shard=context.shard,
@@ -106,6 +113,7 @@ class TorchWorker(ModelWorker):
             ),
             device=device,
             dtype=dtype,
+            deterministic=context.deterministic,
         )
         kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device)
         attention.bind(kv)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jackfield.config.device import DeviceDescription
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KVLayout, ModelShape, Need
 from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.checks import device_problems, dtype_problems, feature_problems, manifest_of
+from jackfield.stack.invariance import FLAG, Invariance
 from jackfield.stack.layouts import known_layouts
 from jackfield.stack.probes import Prober
 from jackfield.stack.resolved import PHASES
@@ -43,6 +45,7 @@ class AttentionSelection:
         self._shape = shape
         self._prober = prober
         self._known = known_layouts(catalogue)
+        self._invariance = Invariance(args.enable_deterministic_inference, device.type, dtype, catalogue)
         self._judged: dict[tuple[str, str], tuple[tuple[str, ...], list[str]]] = {}
 
     def choose(self, selector: Selector) -> AttentionChoice:
@@ -67,6 +70,12 @@ class AttentionSelection:
             return problems
 
         other = selector.choose("attention", names[second], _field(args, second), fits)
+        if args.enable_deterministic_inference and other.row is not one.row:
+            raise ConfigurationError(
+                f"{selector.source(_field(args, first))}: {FLAG} computes a token's attention in one way, whether it stands in "
+                f"a prompt or is generated, so one plugin must serve both phases; here {one.row.name!r} serves {first} and "
+                f"{other.row.name!r} {second}"
+            )
         common = tuple(name for name in self._layouts(one.row) if name in self._layouts(other.row))
         return AttentionChoice({first: one, second: other}, common, self._known)
 
@@ -86,6 +95,7 @@ class AttentionSelection:
     def _judge_afresh(self, row: PluginRow) -> tuple[tuple[str, ...], list[str]]:
         manifest = manifest_of(row)
         problems = device_problems(row, self._device.type) + dtype_problems(row, self._dtype)
+        problems += self._invariance.problems(row)
         if self._shape is not None:
             problems += feature_problems(row, self._shape.features, f"the model {self._shape.architecture}")
         layouts = tuple(name for name in self._known if name in manifest.layouts)

@@ -65,7 +65,7 @@ def gather_model_facts(
         raw, source=source, overrides=args.json_model_override_args, context_length=args.context_length
     )
     dtype, _ = resolve_dtype(args.dtype, config.dtype, device)
-    worker = select_worker(selector, args, device.type, dtype).row
+    worker = select_worker(selector, args, catalogue, device.type, dtype).row
     shape = None
     if "model" in manifest_of(worker).needs:
         model = select_model(selector, args, config.architecture, catalogue, device.type, dtype).row

@@ -15,6 +15,7 @@ from typing import Any
 from jackfield.config.errors import did_you_mean
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.hookspecs.kv import CORE_LAYOUTS, KVLayout, KVTensorSpec
+from jackfield.stack.claims import claim_problems
 from jackfield.stack.names import is_plugin_name, normalise_name
 
 MANIFEST_NAME = "plugin.toml"
@@ -171,6 +172,7 @@ def _kind_problems(row: ManifestRow) -> list[str]:
     for key in _MUST_SAY.get(row.kind, ()):
         if not getattr(row, key):
             problems.append(f"a plugin of kind {row.kind!r} must list its {key}")
+    problems.extend(claim_problems(row.features))
     if row.kind == "worker":
         problems.extend(
             f"a worker cannot need {need!r}{did_you_mean(need, WORKER_NEEDS)}"

@@ -12,6 +12,7 @@ from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.checks import device_problems, dtype_problems, file_problems, manifest_of
+from jackfield.stack.invariance import Invariance
 from jackfield.stack.selection import Choice, Selector, described, priority
 
 
@@ -34,13 +35,14 @@ def select_loader(selector: Selector, args: ServerArgs, file: str, names: tuple[
     )
 
 
-def select_worker(selector: Selector, args: ServerArgs, device: str, dtype: str | None) -> Choice:
+def select_worker(selector: Selector, args: ServerArgs, catalogue: Catalogue, device: str, dtype: str | None) -> Choice:
     """The worker that is named, else the best one. Raises ConfigurationError."""
+    invariance = Invariance(args.enable_deterministic_inference, device, dtype, catalogue)
     return selector.choose(
         "worker",
         args.plugin_for("worker"),
         "worker",
-        lambda row: device_problems(row, device) + dtype_problems(row, dtype),
+        lambda row: device_problems(row, device) + dtype_problems(row, dtype) + invariance.problems(row),
     )
 
 

@@ -20,6 +20,7 @@ from jackfield.stack.attention_selection import AttentionChoice, AttentionSelect
 from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.checks import device_problems, dtype_problems, feature_problems, manifest_of
 from jackfield.stack.completion import Completion
+from jackfield.stack.invariance import Invariance
 from jackfield.stack.layouts import agree
 from jackfield.stack.model_selection import select_loader, select_model, select_worker
 from jackfield.stack.names import instance_key
@@ -77,7 +78,7 @@ class _Resolver:
 
     def run(self) -> Resolution:
         self._decide_device_and_dtype()
-        worker = select_worker(self.selector, self.args, self.device.type, self.dtype)
+        worker = select_worker(self.selector, self.args, self.catalogue, self.device.type, self.dtype)
         self._add("worker", worker)
         needs = frozenset(manifest_of(worker.row).needs)
         self._decide_loader()
@@ -164,7 +165,11 @@ class _Resolver:
         if "ops" not in needs:
             self._leave_out("ops", worker, ("ops",))
             return None
-        return self._decide("ops", lambda row: self._hardware_problems(row) or self._probed(row)).row
+        asked = self.args.enable_deterministic_inference
+        invariance = Invariance(asked, self.device.type, self.dtype, self.catalogue)
+        return self._decide(
+            "ops", lambda row: self._hardware_problems(row) + invariance.problems(row) or self._probed(row)
+        ).row
 
     def _decide_attention(
         self, worker: PluginRow, needs: frozenset[str], ops: PluginRow | None

@@ -132,6 +132,6 @@ def make_worker() -> Iterator[Callable[..., TorchWorker]]:
         worker.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def worker_context() -> Callable[..., WorkerContext]:
     return lambda checkpoint, **changes: make_context(SafetensorsSource(checkpoint.path), **changes)

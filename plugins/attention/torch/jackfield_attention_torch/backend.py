@@ -17,7 +17,7 @@ from jackfield.hookspecs import (
     KVTensors,
 )
 from jackfield_attention_torch import pages
-from jackfield_attention_torch.plan import Bucket, Sight, TorchPlan, View, make_plan
+from jackfield_attention_torch.plan import Bucket, TorchPlan, View, make_plan, sight_of
 
 _QUERY_BLOCK = 256  # queries whose scores the soft-cap path holds at once
 
@@ -27,7 +27,7 @@ class TorchAttention(AttentionBackend):
 
     def __init__(self, context: AttentionContext) -> None:
         self._tables = context.tables
-        self._sights = {layer.id: _sight(layer) for layer in context.layers}
+        self._sights = {layer.id: sight_of(layer) for layer in context.layers}
         self._distinct_sights = tuple(dict.fromkeys(self._sights.values()))
         self._kv: Mapping[str, KVTensors] = {}
 
@@ -63,10 +63,6 @@ class TorchAttention(AttentionBackend):
             queries = queries.view(bucket.rows, bucket.q_len, layer.num_heads, layer.head_size).transpose(1, 2)
             found = _attention(layer, bucket, view, queries, keys, values)  # [rows, heads, q_len, v_head]
             out.index_copy_(0, bucket.tokens, found.transpose(1, 2).flatten(0, 1))
-
-
-def _sight(layer: AttentionLayer) -> Sight:
-    return Sight(group=layer.group, window=layer.window, causal=layer.causal)
 
 
 def _attention(

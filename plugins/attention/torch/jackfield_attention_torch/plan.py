@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import AttentionBatch, AttentionPlan
+from jackfield.hookspecs import AttentionBatch, AttentionLayer, AttentionPlan
 
 _PADDED_SHARE = 0.75  # a row joins a bucket whose longest row it fills to this share at least
 _MOST_SCORES = 1 << 22  # scores (per head) of a bucket with several rows; bounds scratch memory
@@ -27,6 +27,11 @@ class Sight:
     group: str
     window: int | None
     causal: bool
+
+
+def sight_of(layer: AttentionLayer) -> Sight:
+    """The sight of a layer."""
+    return Sight(group=layer.group, window=layer.window, causal=layer.causal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +74,7 @@ def make_plan(batch: AttentionBatch, tables: Mapping[str, torch.Tensor], sights:
     sights = tuple(sights)
     starts = np.concatenate([[0], np.cumsum(host.q_lens, dtype=np.int64)])
     buckets = []
-    for members in _bucket_members(host.q_lens, host.kv_lens):
+    for members in bucket_members(host.q_lens, host.kv_lens):
         q_len = int(host.q_lens[members[0]])
         tokens = (starts[members][:, None] + np.arange(q_len)).reshape(-1)
         index = torch.from_numpy(members).to(device)
@@ -83,7 +88,7 @@ def make_plan(batch: AttentionBatch, tables: Mapping[str, torch.Tensor], sights:
     return TorchPlan(buckets, batch.out_slots)
 
 
-def _bucket_members(q_lens: NDArray[np.int32], kv_lens: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+def bucket_members(q_lens: NDArray[np.int32], kv_lens: NDArray[np.int32]) -> list[NDArray[np.int64]]:
     """Batch indices of each bucket. Rows of several new tokens share one only if their KV is equally long."""
     order = np.lexsort((-kv_lens, q_lens))
     buckets: list[list[int]] = []

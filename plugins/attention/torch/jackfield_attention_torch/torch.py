@@ -7,6 +7,10 @@ from jackfield.hookspecs import AttentionBackend, AttentionContext, hookimpl
 
 @hookimpl
 def jackfield_attention_backend(context: AttentionContext) -> AttentionBackend:
+    if context.deterministic:
+        from jackfield_attention_torch.invariant import InvariantAttention
+
+        return InvariantAttention(context)
     from jackfield_attention_torch.backend import TorchAttention
 
     return TorchAttention(context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch.nn import functional
 
@@ -13,6 +15,8 @@ from jackfield_ops_torch.sampling import sample
 
 class TorchOps(Ops):
     """Stateless; a packed weight is the plain [out, in] tensor itself."""
+
+    activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
 
     def pack(self, weight: DenseWeight) -> torch.Tensor:
         if weight.encoding != "plain":
@@ -67,7 +71,7 @@ class TorchOps(Ops):
         projected = ctx.all_reduce(self.linear(attended, block.o, block.o_bias))
         normed, residual = self.norm(projected, block.norm.weight, block.norm.eps, residual)
         gate, up = self.linear(normed, block.gate_up, block.gate_up_bias).chunk(2, dim=-1)
-        inner = ACTIVATIONS[block.activation](gate) * up
+        inner = self.activations[block.activation](gate) * up
         return ctx.all_reduce(self.linear(inner, block.down, block.down_bias)), residual
 
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:

@@ -7,7 +7,11 @@ from jackfield.hookspecs import Ops, OpsContext, hookimpl
 
 @hookimpl
 def jackfield_ops(context: OpsContext) -> Ops:
-    """The operators; nothing in them depends on the context."""
+    """The operators; of the context they need to know only whether rows must be independent of their batch."""
+    if context.deterministic:
+        from jackfield_ops_torch.invariant import InvariantOps
+
+        return InvariantOps()
     from jackfield_ops_torch.ops import TorchOps
 
     return TorchOps()

@@ -1,0 +1,216 @@
+"""Deterministic inference in attention: exact enough, and the same bits however a sequence is cut, batched and placed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jackfield.hookspecs import (
+    CORE_LAYOUTS,
+    HND_PAGED,
+    NHD_PAGED,
+    AttentionBackend,
+    AttentionBatch,
+    AttentionMode,
+    HostLengths,
+    KVLayout,
+)
+from jackfield.model_executor.kv_tensors import allocate_kv
+from jackfield.testing.attention_cases import AttentionCase, PreparedCase, check, prepare, run
+from jackfield_attention_torch.backend import TorchAttention
+from jackfield_attention_torch.invariant import InvariantAttention
+from jackfield_attention_torch.tiles import TILE
+from jackfield_attention_torch.torch import jackfield_attention_backend
+
+BATCHES: dict[str, tuple[tuple[int, int], ...]] = {
+    "prefill": ((0, 1), (0, 7), (0, 16), (0, 33)),
+    "long": ((0, 300), (120, 20), (127, 1), (128, 1), (400, 5)),
+    "decode": ((0, 1), (15, 1), (16, 1), (140, 1), (41, 1), (300, 1)),
+    "mixed": ((12, 1), (0, 9), (7, 5), (200, 1), (0, 1)),
+}
+layouts = pytest.mark.parametrize("layout", CORE_LAYOUTS.values(), ids=CORE_LAYOUTS)
+
+
+@layouts
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize(("window", "soft_cap"), [(None, None), (8, None), (None, 2.0), (150, 2.0), (1, None)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_equals_the_reference(
+    layout: KVLayout, lengths: tuple[tuple[int, int], ...], window: int | None, soft_cap: float | None, exact: bool
+) -> None:
+    check(
+        AttentionCase(lengths=lengths, layout=layout, page_size=4, window=window, soft_cap=soft_cap, exact=exact),
+        InvariantAttention,
+    )
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (4, 1), (9, 3)])
+@pytest.mark.parametrize("sizes", [(16, None), (64, 8), (80, None)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_other_heads_and_sizes(heads: tuple[int, int], sizes: tuple[int, int | None], causal: bool) -> None:
+    for lengths in BATCHES.values():
+        case = AttentionCase(
+            lengths=lengths, layout=NHD_PAGED, num_heads=heads[0], num_kv_heads=heads[1], causal=causal
+        )
+        check(replace(case, head_size=sizes[0], v_head_size=sizes[1]), InvariantAttention)
+
+
+def test_more_heads_on_one_kv_head_than_the_largest_block() -> None:
+    check(AttentionCase(lengths=BATCHES["mixed"], layout=NHD_PAGED, num_heads=260, num_kv_heads=1), InvariantAttention)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    for lengths in BATCHES.values():
+        check(AttentionCase(lengths=lengths, layout=HND_PAGED, dtype=dtype), InvariantAttention)
+
+
+def test_a_row_full_of_nan_spoils_no_neighbour() -> None:
+    case = AttentionCase(lengths=((30, 1), (28, 1), (29, 1)), layout=NHD_PAGED, page_size=4)
+    clean, spoilt = prepare(case), prepare(case)
+    wanted = run(clean, InvariantAttention(clean.context))
+    spoilt.k[1], spoilt.v[1] = torch.nan, torch.nan
+    found = run(spoilt, InvariantAttention(spoilt.context))
+    assert torch.isnan(found[1]).all()
+    assert torch.equal(found[[0, 2]], wanted[[0, 2]])
+
+
+def test_the_context_decides() -> None:
+    context = prepare(AttentionCase(lengths=((0, 3),), layout=NHD_PAGED)).context
+    assert isinstance(jackfield_attention_backend(context), TorchAttention)
+    assert isinstance(jackfield_attention_backend(replace(context, deterministic=True)), InvariantAttention)
+
+
+class Sequences:
+    """Whole sequences with fixed queries, keys and values, fed to a backend in steps of any kind."""
+
+    def __init__(self, lengths: list[int], *, layout: KVLayout, page_size: int, seed: int, **case: Any) -> None:
+        self.case = AttentionCase(
+            lengths=[(0, n) for n in lengths], layout=layout, page_size=page_size, seed=seed, **case
+        )
+        self.prepared: PreparedCase = prepare(self.case)
+        self.starts = np.concatenate([[0], np.cumsum(lengths)])
+        self.lengths = lengths
+
+    def outputs(self, backend: AttentionBackend, steps: list[list[tuple[int, int]]]) -> list[torch.Tensor]:
+        """steps: (sequence, new tokens) of each row of each batch. What each sequence's tokens got, in order."""
+        made = self.prepared
+        fresh = allocate_kv(
+            made.context.groups,
+            {"full": self.case.layout},
+            made.kv.of("k", 0).shape[0] - 1,
+            self.case.page_size,
+            self.case.dtype,
+            torch.device("cpu"),
+        )
+        for tensors in fresh["full"].tensors.values():
+            for tensor in tensors:
+                tensor.fill_(math.nan)
+        backend.bind(fresh)
+        done = [0] * len(self.lengths)
+        found = [torch.full((n, *self._out_shape()), math.nan, dtype=self.case.dtype) for n in self.lengths]
+        table_rows = made.batch.rows
+        for step in steps:
+            q_lens = np.array([new for _, new in step], dtype=np.int32)
+            kv_lens = np.array([done[i] + new for i, new in step], dtype=np.int32)
+            tokens = torch.from_numpy(
+                np.concatenate([self.starts[i] + done[i] + np.arange(new) for i, new in step]).astype(np.int64)
+            )
+            slots = torch.cat(
+                [made.context.tables["full"][table_rows[i], done[i] : done[i] + new].long() for i, new in step]
+            )
+            batch = AttentionBatch(
+                mode=AttentionMode.DECODE if (q_lens == 1).all() else AttentionMode.EXTEND,
+                rows=table_rows[[i for i, _ in step]],
+                q_starts=torch.from_numpy(np.concatenate([[0], np.cumsum(q_lens)]).astype(np.int32)),
+                kv_lens=torch.from_numpy(kv_lens),
+                out_slots={"full": slots},
+                host=HostLengths(q_lens=q_lens, kv_lens=kv_lens, exact=True),
+                max_q=int(q_lens.max()),
+                max_kv=int(kv_lens.max()),
+            )
+            out = torch.full((len(tokens), *self._out_shape()), math.nan, dtype=self.case.dtype)
+            backend.attend(backend.plan(batch), self.case.layer, made.q[tokens], made.k[tokens], made.v[tokens], out)
+            at = 0
+            for i, new in step:
+                found[i][done[i] : done[i] + new] = out[at : at + new]
+                done[i] += new
+                at += new
+        assert done == self.lengths
+        return found
+
+    def _out_shape(self) -> tuple[int, int]:
+        return self.case.layer.num_heads, self.case.layer.v_head_size
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> tuple[list[int], list[list[tuple[int, int]]]]:
+    """Lengths of some sequences, and batches that advance them to their ends in any order and in pieces of any size."""
+    lengths = draw(st.lists(st.integers(1, 2 * TILE + 30), min_size=1, max_size=5))
+    done, steps = [0] * len(lengths), []
+    while True:
+        open_ = [i for i, n in enumerate(lengths) if done[i] < n]
+        if not open_:
+            return lengths, steps
+        chosen = draw(st.lists(st.sampled_from(open_), min_size=1, unique=True))
+        step = []
+        for i in chosen:
+            left = lengths[i] - done[i]
+            new = min(left, draw(st.sampled_from([1, 2, 3, 17, 100, left])))
+            done[i] += new
+            step.append((i, new))
+        steps.append(step)
+
+
+@settings(max_examples=60)
+@given(
+    cuts(),
+    st.sampled_from([1, 3, 16]),
+    st.sampled_from(list(CORE_LAYOUTS.values())),
+    st.sampled_from([None, None, 1, 40, 200]),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    st.sampled_from([(4, 2), (3, 1), (2, 2)]),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_bits_are_those_of_each_sequence_alone(
+    cut: tuple[list[int], list[list[tuple[int, int]]]],
+    page_size: int,
+    layout: KVLayout,
+    window: int | None,
+    dtype: torch.dtype,
+    heads: tuple[int, int],
+    seed: int,
+) -> None:
+    lengths, steps = cut
+    sequences = Sequences(
+        lengths,
+        layout=layout,
+        page_size=page_size,
+        seed=seed,
+        window=window,
+        dtype=dtype,
+        num_heads=heads[0],
+        num_kv_heads=heads[1],
+    )
+    backend = InvariantAttention(sequences.prepared.context)
+    found = sequences.outputs(backend, steps)
+    alone = sequences.outputs(backend, [[(i, n)] for i, n in enumerate(lengths)])
+    for mine, theirs in zip(found, alone, strict=True):
+        assert not torch.isnan(mine).any()
+        assert torch.equal(mine, theirs)
+
+
+def test_the_plain_backend_does_not_do_that() -> None:
+    """The property above can fail: otherwise the slower backend would be for nothing."""
+    sequences = Sequences([200, 77], layout=NHD_PAGED, page_size=1, seed=1)
+    backend = TorchAttention(sequences.prepared.context)
+    whole = sequences.outputs(backend, [[(0, 200)], [(1, 77)]])
+    pieces = sequences.outputs(backend, [[(0, 100), (1, 77)], *([(0, 1)] for _ in range(100))])
+    assert not all(torch.equal(a, b) for a, b in zip(whole, pieces, strict=True))
