@@ -228,6 +228,16 @@ class ServerArgs(BaseModel):
         default=1024,
         description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
     )
+    max_sessions: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1024, description="Most sessions that are open at once; more are refused with 503."
+    )
+    max_session_tokens: Annotated[Positive, Option(LIMITS, "TOKENS")] = Field(
+        default=131072,
+        description="Most tokens in all turns of one session; a turn that does not fit is refused with 400.",
+    )
+    session_timeout: Annotated[Positive, Option(LIMITS, "SECONDS")] = Field(
+        default=3600, description="A session without a turn for so long is forgotten."
+    )
     max_messages: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=4096, description="Most messages in one chat request."
     )

@@ -83,6 +83,7 @@ class Engine:
         priority: int | Sequence[int | None] | None = ...,
         tenant: str | Sequence[str | None] | None = ...,
         deadline_s: float | Sequence[float | None] | None = ...,
+        session_params: Mapping[str, Any] | None = ...,
     ) -> Any: ...
 
     @overload
@@ -98,6 +99,7 @@ class Engine:
         priority: int | Sequence[int | None] | None = ...,
         tenant: str | Sequence[str | None] | None = ...,
         deadline_s: float | Sequence[float | None] | None = ...,
+        session_params: Mapping[str, Any] | None = ...,
     ) -> AnswerStream: ...
 
     def generate(
@@ -112,6 +114,7 @@ class Engine:
         priority: int | Sequence[int | None] | None = None,
         tenant: str | Sequence[str | None] | None = None,
         deadline_s: float | Sequence[float | None] | None = None,
+        session_params: Mapping[str, Any] | None = None,
     ) -> Any:
         """Complete one prompt, or a batch of them.
 
@@ -123,6 +126,7 @@ class Engine:
         cache_salt        a secret text, or one a prompt: cached prefixes are shared only with requests of the same salt
         priority, tenant, deadline_s   what schedule policies may look at, or one a prompt: an int32, higher is more
                           urgent; on whose account, a text; seconds from arrival, which order and end nothing
+        session_params    go on with a session: {"id", "rid", "offset", "replace", "drop_previous_output"}, see `open_session`
 
         Returns one answer {text, output_ids, meta_info} or, for a list, the answers in its order. Raises RequestError
         naming the field for what cannot be done, and for a request that the scheduler refused or that failed.
@@ -137,6 +141,7 @@ class Engine:
             priority=priority,
             tenant=tenant,
             deadline_s=deadline_s,
+            session_params=session_params,
         )
         call = self._mover.submit(request)
         if stream:
@@ -163,6 +168,7 @@ class Engine:
         priority: int | Sequence[int | None] | None = None,
         tenant: str | Sequence[str | None] | None = None,
         deadline_s: float | Sequence[float | None] | None = None,
+        session_params: Mapping[str, Any] | None = None,
     ) -> Any:
         """As `generate`, for a running event loop, which is never blocked: `await` gives the answer, or with `stream` an
         async iterator of growing answers."""
@@ -176,6 +182,7 @@ class Engine:
             priority=priority,
             tenant=tenant,
             deadline_s=deadline_s,
+            session_params=session_params,
         )
         call = await submit_async(self._mover, request)
         if stream:
@@ -198,6 +205,32 @@ class Engine:
         Raises RequestError if the model has no template or it does not take these messages.
         """
         return self._runtime.template_manager.encode(messages, template_kwargs=template_kwargs)
+
+    def open_session(
+        self,
+        capacity_of_str_len: int | None = None,
+        *,
+        max_tokens: int | None = None,
+        session_id: str | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """The id of a new session: a tree of turns whose tokens the engine keeps.
+
+        A request with `session_params={"id": ...}` goes on from the latest turn, or from the one of the given "rid". Its
+        context is that turn's prompt and answer, then the request's own ids.
+
+        max_tokens   most tokens of all turns; capacity_of_str_len: SGLang's name for such a bound. The smaller counts
+        timeout      seconds without a turn until the session is forgotten
+
+        Raises RequestError.
+        """
+        return self._runtime.tokenizer_manager.sessions.open(
+            session_id=session_id, max_tokens=max_tokens, capacity_of_str_len=capacity_of_str_len, timeout=timeout
+        )
+
+    def close_session(self, session_id: str) -> bool:
+        """Forget a session. False: a turn is running, and it goes at its end. Raises RequestError for an unknown id."""
+        return self._runtime.tokenizer_manager.sessions.close(session_id)
 
     def flush_cache(self, timeout: float = 0.0) -> None:
         """Forget all cached prefixes. While requests are open it waits for their end, at most `timeout` seconds, and then

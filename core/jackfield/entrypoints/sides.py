@@ -37,6 +37,7 @@ from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.reporting import PluginNumbers
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
+from jackfield.managers.sessions import SessionLimits, Sessions
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
@@ -173,6 +174,14 @@ def build_main(
             clock=clock,
             observers=observers,
             metrics=monitor.requests,
+            sessions=Sessions(
+                clock,
+                SessionLimits(
+                    sessions=plan.args.max_sessions,
+                    tokens=plan.args.max_session_tokens,
+                    timeout=float(plan.args.session_timeout),
+                ),
+            ),
         ),
         template_manager=TemplateManager(texts.files, plan.args.chat_template, tokenizer),
     )

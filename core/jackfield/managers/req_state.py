@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
+from jackfield.managers.sessions import Turn
 from jackfield.observability.stages import RequestStage, StageTimes
 
 
@@ -16,6 +17,7 @@ class ReqState:
     choice       which of its prompt's answers it is; usage counts a prompt with its first
     call_label   the id of all choices of the prompt; the same as `label` if there is one
     finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
+    turn         its turn of a session, if it is one
     told         the complete answer was given to whoever streams it
     last_token_at   when its newest tokens came, kept by `RequestMetrics`
     """
@@ -49,6 +51,7 @@ class ReqState:
         self.closed = False
         self.abort_sent = False
         self.told = False
+        self.turn: Turn | None = None
         self.cached_tokens = 0
         self.retractions = 0
         self.output_ids: list[int] = []

@@ -40,6 +40,7 @@ from jackfield.managers.req_state import ReqState, finish_type
 from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.sampling_params import Processors, make_sampling_params
 from jackfield.managers.scheduling_fields import SchedulingFields, scheduling_fields
+from jackfield.managers.sessions import Resumption, Sessions
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.worker_features import WorkerFeatures
 from jackfield.observability.clock import Clock
@@ -60,6 +61,7 @@ class GenerateRequest:
     call_id            a further id by which people know the call: X-Request-Id
     cache_salt         see `cache_salt`, or one a prompt
     priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
+    session_params     a mapping, see `session_params`; for one prompt with one answer
     """
 
     prompt: str | Sequence[str] | None = None
@@ -72,6 +74,7 @@ class GenerateRequest:
     priority: int | Sequence[int | None] | None = None
     tenant: str | Sequence[str | None] | None = None
     deadline_s: float | Sequence[float | None] | None = None
+    session_params: Mapping[str, Any] | None = None
 
     @property
     def is_batch(self) -> bool:
@@ -100,10 +103,16 @@ class ReplicaLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRequest:
-    """A request that may be sent, and the state that will fill up."""
+    """A request that may be sent, and the state that will fill up.
+
+    resumption   for a turn of a session
+    granted      most tokens of its answer
+    """
 
     request: TokenizedGenerateRequest
     state: ReqState
+    resumption: Resumption | None = None
+    granted: int = 0
 
 
 class TokenizerManager:
@@ -111,6 +120,7 @@ class TokenizerManager:
 
     on_news    called by `step` with the states that changed, once a message
     on_report  called by `step` with the scheduler's reports
+    sessions   the open ones; any thread may use them
     busy_since   when the first of the requests that are open now was handed over; None while none is. Any thread may read
                it without the lock
     lock       `step` holds it for each message; whoever uses the manager from another thread than that of `step` holds it
@@ -133,7 +143,9 @@ class TokenizerManager:
         metrics: RequestMetrics | None = None,
         on_news: Callable[[Sequence[ReqState]], None] | None = None,
         on_report: Callable[[SchedulerReport], None] | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
+        self.sessions = sessions if sessions is not None else Sessions(clock)
         self.on_news = on_news
         self.on_report = on_report
         self.busy_since: float | None = None
@@ -167,7 +179,7 @@ class TokenizerManager:
         return self.dispatch(self.prepare(request))
 
     def prepare(self, request: GenerateRequest) -> list[CheckedRequest]:
-        """Validate and tokenize. Touches no shared state, so any thread may do it beside `step`."""
+        """Validate and tokenize. Changes no shared state, so any thread may do it beside `step`."""
         if not isinstance(request.stream, bool):
             # Unchecked it would only fail where the scheduler decodes the message, which ends the replica.
             raise RequestError(f"stream must be true or false, not {request.stream!r}", param="stream")
@@ -178,6 +190,14 @@ class TokenizerManager:
         labels = _spread(request.rid, count, "rid", str)
         salts = cache_salts(request.cache_salt, count)
         scheduling = scheduling_fields(request.priority, request.tenant, request.deadline_s, count)
+        resumption = None
+        if request.session_params is not None:
+            if request.is_batch:
+                raise RequestError(
+                    "session_params goes with one prompt and one answer; send the turns one by one",
+                    param="session_params",
+                )
+            resumption = self.sessions.resume(request.session_params)
         checked = [
             self._check(
                 index=i * n,
@@ -189,6 +209,7 @@ class TokenizerManager:
                 scheduling=scheduling[i],
                 stream=request.stream,
                 call_id=request.call_id,
+                resumption=resumption,
             )
             for i in range(count)
         ]
@@ -199,6 +220,7 @@ class TokenizerManager:
         names = [name for one in checked for name in one.state.own_names]
         if len(set(names)) < len(names) or not self._labels.keys().isdisjoint(names):
             raise RequestError("rid is used twice, or by a request that is still running", param="rid")
+        self._begin_turns(checked)
         alone = not self.rid_to_state
         if alone:
             # Before observers hear of it: one that never returns stops every request, and health must tell.
@@ -209,6 +231,8 @@ class TokenizerManager:
         except BaseException:
             if alone:
                 self.busy_since = None
+            for one in checked:
+                self._end_turn(one.state)
             raise
         for one in checked:
             self.rid_to_state[one.state.rid] = one.state
@@ -223,6 +247,18 @@ class TokenizerManager:
             state.abort_sent = True
             reason = None if message is None else FinishReason(type="abort", message=message)
             self._to_scheduler.send(AbortRequest(rid=state.rid, reason=reason))
+
+    def _begin_turns(self, checked: Sequence[CheckedRequest]) -> None:
+        for one in checked:
+            if (resumption := one.resumption) is not None:
+                prompt = one.request.input_ids[len(resumption.context) :]
+                one.state.turn = self.sessions.begin(resumption, one.state.label, prompt, one.granted)
+
+    def _end_turn(self, state: ReqState) -> None:
+        """With the answer if it has a complete one."""
+        if state.turn is not None:
+            answered = state.finish is not None and state.finish.type in ("stop", "length")
+            self.sessions.end(state.turn, state.output_ids if answered else None)
 
     def labelled(self, label: str) -> list[ReqState]:
         """The live requests that a client knows under this id: one, all choices of one prompt, or none."""
@@ -310,6 +346,7 @@ class TokenizerManager:
             if state.closed:
                 # Counters and stage times of the scheduler come with its last word, so this is the moment to tell.
                 del self.rid_to_state[state.rid]
+                self._end_turn(state)
                 finished.append(state)
         if finished and not self.rid_to_state:
             self.busy_since = None
@@ -335,6 +372,7 @@ class TokenizerManager:
         self._replies[message.control_id] = message
 
     def _on_report(self, message: SchedulerReport) -> None:
+        self.sessions.reap()
         if self.on_report is not None:
             self.on_report(message)
 
@@ -383,6 +421,7 @@ class TokenizerManager:
         scheduling: SchedulingFields,
         stream: bool,
         call_id: str | None,
+        resumption: Resumption | None,
     ) -> CheckedRequest:
         began = self._clock.now()
         param = "prompt" if ids is None else "input_ids"
@@ -392,8 +431,12 @@ class TokenizerManager:
             tokens = self.tokenizer.encode(text)
         else:
             tokens = self._check_ids(ids)
+        context = resumption.context if resumption is not None else ()
+        if context and self.tokenizer is not None and tokens[:1] == [self.tokenizer.bos_token_id]:
+            tokens = tokens[1:]  # a text begins once
         if not tokens:
             raise RequestError(f"{param} is empty: a request needs at least one token", param=param)
+        tokens = [*context, *tokens] if context else tokens
         params = make_sampling_params(
             sampling, defaults=self._defaults, vocab_size=self.limits.vocab_size, processors=self._processors
         )
@@ -439,7 +482,7 @@ class TokenizerManager:
             cache_salt=cache_salt,
             names=tuple(name for name in (label, call_id) if name is not None),
         )
-        return CheckedRequest(request=message, state=state)
+        return CheckedRequest(request=message, state=state, resumption=resumption, granted=granted)
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
         top = self.limits.vocab_size

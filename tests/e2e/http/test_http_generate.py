@@ -106,7 +106,11 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"text": "a", "return_logprob": True}, "return_logprob"),
     ({"text": "a", "image_data": "file:///etc/passwd"}, "image_data"),
     ({"text": "a", "lora_path": "../x"}, "lora_path"),
-    ({"text": "a", "session_params": {"id": "x"}}, "session_params"),
+    ({"text": "a", "session_params": {"id": "x"}}, "session_params.id"),
+    ({"text": "a", "session_params": "x"}, "session_params"),
+    ({"text": "a", "session_params": {}}, "session_params.id"),
+    ({"text": ["a"], "session_params": {"id": "x"}}, "session_params"),
+    ({"text": "a", "session_params": {"id": "x"}, "sampling_params": {"n": 2}}, "session_params"),
     ({"text": "a", "top_logprobs_num": 10**6}, "top_logprobs_num"),
 ]
 

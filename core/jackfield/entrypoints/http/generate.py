@@ -30,6 +30,7 @@ _IMPLEMENTED = (
     "priority",
     "tenant",
     "deadline_s",
+    "session_params",
     "log_metrics",
 )
 _NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
@@ -77,6 +78,7 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
         priority=body.priority,
         tenant=body.tenant,
         deadline_s=body.deadline_s,
+        session_params=body.session_params,
     )
 
 

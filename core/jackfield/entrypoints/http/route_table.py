@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from jackfield.entrypoints.http import chat, completions, generate, info
+from jackfield.entrypoints.http import chat, completions, generate, info, sessions
 from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.exchange import Handler
 from jackfield.entrypoints.http.schemas import native, openai
@@ -148,6 +148,24 @@ ROUTES: tuple[HttpRoute, ...] = (
         summary="Forget all cached prefixes. 400 while any request is open.",
         query={"timeout": "seconds to wait for the server to be idle (default 0, at most 600)"},
         response=native.FlushAnswer,
+    ),
+    HttpRoute(
+        path="/open_session",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=sessions.open_session,
+        summary="Open a session, which /generate continues with `session_params`. 503 if there are too many.",
+        request=native.OpenSessionBody,
+        answer="the session's id, a JSON string; whoever knows it may continue and close the session",
+    ),
+    HttpRoute(
+        path="/close_session",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=sessions.close_session,
+        summary="Forget a session; while a turn runs, at its end. 400 for an unknown id.",
+        request=native.CloseSessionBody,
+        response=native.CloseSessionAnswer,
     ),
     HttpRoute(
         path="/abort_request",

@@ -35,6 +35,10 @@ class GenerateBody(Native):
         None,
         description="For policies that look at it: seconds from arrival. It orders, and ends nothing. Or a list, one a prompt.",
     )
+    session_params: Any = Field(
+        None,
+        description="Go on with a session: {id, rid, offset, replace, drop_previous_output}. For one prompt with one answer.",
+    )
     log_metrics: Flag | None = Field(None, description="Accepted and without effect.")
     input_embeds: NotYet = None
     image_data: NotYet = None
@@ -51,7 +55,6 @@ class GenerateBody(Native):
     return_prompt_token_ids: NotYet = None
     return_entropy: NotYet = None
     session_id: NotYet = None
-    session_params: NotYet = None
     lora_path: NotYet = None
     custom_logit_processor: NotYet = None
     extra_key: NotYet = None
@@ -92,6 +95,26 @@ class AbortBody(Native):
 
 class AbortAnswer(Answer):
     aborted: int = Field(description="How many open requests were asked to end.")
+
+
+class OpenSessionBody(Native):
+    """All of it may be left out."""
+
+    session_id: Any = Field(None, description="The client's own id; not given: a random one.")
+    max_tokens: Any = Field(None, description="Most tokens in all of its turns, at most --max-session-tokens.")
+    capacity_of_str_len: Any = Field(
+        None, description="SGLang's bound, in characters; here as `max_tokens`. The smaller of both counts."
+    )
+    timeout: Any = Field(None, description="Seconds without a turn until it is forgotten, at most --session-timeout.")
+    streaming: NotYet = None
+
+
+class CloseSessionBody(Native):
+    session_id: Any = Field(description="From /open_session.")
+
+
+class CloseSessionAnswer(Answer):
+    closed: bool = Field(description="false: a turn is running, and the session goes at its end.")
 
 
 class FlushAnswer(Answer):
