@@ -43,6 +43,7 @@ def test_the_distributions_that_the_contract_lists_are_there() -> None:
         "plugins/observability/jsonl",
         "plugins/observability/prometheus",
         "plugins/ops/torch",
+        "plugins/sampling/processors",
         "plugins/scheduler/loops",
         "plugins/scheduler/policies",
         "plugins/worker/simulated",

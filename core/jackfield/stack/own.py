@@ -14,6 +14,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-observability-jsonl",
     "jackfield-observability-prometheus",
     "jackfield-ops-torch",
+    "jackfield-sampling-processors",
     "jackfield-scheduler-loops",
     "jackfield-scheduler-policies",
     "jackfield-worker-simulated",

@@ -1,0 +1,60 @@
+"""Logits processor `no-repeat-ngram`: the rule of transformers' `no_repeat_ngram_size`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, LogitsRow, hookimpl
+from jackfield_sampling_processors.histories import Histories
+
+if TYPE_CHECKING:
+    import torch
+
+
+class NoRepeatNgramParameters(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ngram_size: int = Field(ge=1, le=1024, description="No n-gram of so many tokens comes twice.")
+
+
+def completing(history: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+    """The ids that would complete an n-gram which `history` [n] holds already."""
+    if len(history) < size:
+        return history[:0]
+    ngrams = sliding_window_view(history, size)
+    begun = history[len(history) - size + 1 :]
+    found: NDArray[np.int32] = ngrams[(ngrams[:, :-1] == begun).all(axis=1), -1]
+    return found
+
+
+class NoRepeatNgram(LogitsProcessor):
+    def __init__(self) -> None:
+        self._histories = Histories()
+        self._size: dict[int, int] = {}
+
+    def opened(self, rows: Sequence[LogitsRow]) -> None:
+        for row in rows:
+            self._size[row.row] = row.params.ngram_size
+            self._histories.open(row.row, row.history)
+
+    def closed(self, rows: NDArray[np.int32]) -> None:
+        self._histories.close(rows.tolist())
+
+    def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
+        self._histories.append(rows.tolist(), ids.tolist())
+
+    def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
+        for i, row in enumerate(rows.tolist()):
+            banned = completing(self._histories.of(row), self._size[row])
+            logits[i, banned.tolist()] = float("-inf")
+
+
+@hookimpl
+def jackfield_logits_processor(context: LogitsProcessorContext) -> LogitsProcessor:
+    return NoRepeatNgram()
