@@ -60,16 +60,18 @@ def test_the_expected_end_lies_between_what_is_known_and_the_worst_case(
 
 
 def test_promises_are_whole_pages_beyond_what_is_allocated() -> None:
-    table = RunningTable(4)
+    table = RunningTable(5)
     # prompt 10, 4 of 20 outputs launched, 16 slots: half of the 16 to come are expected, 14 + 8 - 1 tokens
     table.append({"row": 1, "prompt_tokens": 10, "sampled": 4, "max_new_tokens": 20, "allocated": 16})
     # a prompt cut after 8 of its 30 tokens: all of it, and the first of the two outputs that are expected
     table.append({"row": 2, "prompt_tokens": 30, "max_new_tokens": 4, "allocated": 8})
     # has more than is expected
     table.append({"row": 3, "prompt_tokens": 3, "sampled": 1, "max_new_tokens": 2, "allocated": 8})
-    assert table.promises(0.5, 8).tolist() == [8, 24, 0]
-    assert table.promises(0.5, 1).tolist() == [5, 23, 0]
-    assert table.promises(1.0, 8).tolist() == [16, 32, 0]
+    # all its tokens are launched: the last one is never computed
+    table.append({"row": 1, "prompt_tokens": 28, "sampled": 5, "max_new_tokens": 5, "allocated": 32})
+    assert table.promises(0.5, 8).tolist() == [8, 24, 0, 0]
+    assert table.promises(0.5, 1).tolist() == [5, 23, 0, 0]
+    assert table.promises(1.0, 8).tolist() == [16, 32, 0, 0]
 
 
 def test_admission_reserves_the_prompt_and_a_share_of_the_outputs() -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
+    Amounts,
     DecodeTurn,
     EventLoop,
     InFlight,
@@ -53,11 +54,18 @@ class Whimsical(SchedulePolicy):
         rng = np.random.default_rng(view.seed)
         return rng.permutation(len(waiting))[: rng.integers(0, len(waiting) + 1)]
 
+    def victims(
+        self, running: RequestTable, need: Amounts, for_row: int | None, view: SchedulerView
+    ) -> NDArray[np.intp]:
+        rng = np.random.default_rng(view.seed)
+        return rng.permutation(len(running))[: rng.integers(0, len(running) + 1)]
+
 
 class Moves(RuleBasedStateMachine):
     """What comes from outside, and what must hold; who drives the scheduler is a subclass's."""
 
     make_cache: Callable[[int], PrefixCache]
+    retractions: list[int]
 
     @initialize(
         page_size=st.sampled_from([1, 4]),
@@ -69,6 +77,8 @@ class Moves(RuleBasedStateMachine):
         waiting=st.sampled_from([None, 4]),
         running=st.sampled_from([None, 6]),
         seed=st.integers(0, 1000),
+        slots=st.sampled_from([32, 64]),
+        conservativeness=st.sampled_from([0.01, 1.0, 11.0]),
     )
     def start(
         self,
@@ -81,12 +91,15 @@ class Moves(RuleBasedStateMachine):
         in_a_row: int,
         waiting: int | None,
         running: int | None,
+        slots: int,
+        conservativeness: float,
     ) -> None:
         self.run = SchedulerHarness(
             cache=type(self).make_cache(page_size),
             policy=Whimsical() if whimsical else None,
             page_size=page_size,
-            total_slots=64,
+            total_slots=slots,
+            schedule_conservativeness=conservativeness,
             context_length=48,
             vocab_size=40,
             max_running_requests=3,
@@ -106,9 +119,11 @@ class Moves(RuleBasedStateMachine):
         self.flushes = 0
 
     # prompts come from three families, so that many share a prefix
-    @rule(family=st.integers(0, 2), length=st.integers(0, 60), new=st.integers(0, 20))
-    def arrive(self, family: int, length: int, new: int) -> None:
-        rid = self.run.submit([family, *(i % 40 for i in range(length))][:length], max_new_tokens=new)
+    @rule(family=st.integers(0, 2), length=st.integers(0, 60), new=st.integers(0, 20), priority=st.integers(0, 2))
+    def arrive(self, family: int, length: int, new: int, priority: int) -> None:
+        rid = self.run.submit(
+            [family, *(i % 40 for i in range(length))][:length], max_new_tokens=new, priority=priority
+        )
         self.asked[rid] = new
 
     @precondition(lambda self: self.asked)
@@ -147,6 +162,8 @@ class Moves(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "run"):
             return
+        for family in range(3):  # enough at once for a small pool to run short
+            self.arrive(family=family, length=8, new=20, priority=0)
         self.finish()
         assert set(self.run.answers) == set(self.asked)
         assert len(self.run.replies) == self.flushes
@@ -158,6 +175,7 @@ class Moves(RuleBasedStateMachine):
                 assert answer.finish.length == len(answer.ids) <= new
                 assert answer.ids == self.expected(rid)[: answer.finish.length]
         self.run.assert_at_rest()
+        type(self).retractions.append(self.run.scheduler.state().retractions)
 
 
 class PhaseMachine(Moves):
@@ -263,7 +281,10 @@ MACHINES = {
 @pytest.mark.parametrize("driver", [PhaseMachine, LoopMachine])
 @pytest.mark.parametrize("cache", MACHINES)
 def test_scheduler_machine(cache: str, driver: type[Moves], soak_factor: int) -> None:
-    machine = type(f"{driver.__name__}_{cache}", (driver,), {"make_cache": staticmethod(MACHINES[cache])})
+    machine = type(
+        f"{driver.__name__}_{cache}", (driver,), {"make_cache": staticmethod(MACHINES[cache]), "retractions": []}
+    )
     run_state_machine_as_test(
         machine, settings=settings(max_examples=40 * soak_factor, stateful_step_count=40, deadline=None)
     )
+    assert sum(machine.retractions) > 0, "the pool was never so small that anybody was retracted"

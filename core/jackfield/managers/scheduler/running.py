@@ -54,9 +54,9 @@ class RunningTable(ColumnTable):
 
     def promises(self, ratio: float, page_size: int) -> NDArray[np.int32]:
         """Slots that each row is expected to take beyond those it has, whole pages [len]."""
-        ends = expected_end(
-            self["prompt_tokens"] + self["sampled"], self["max_new_tokens"] - self["sampled"], ratio, self.per_row
-        )
+        prompt, most, sampled = self["prompt_tokens"], self["max_new_tokens"], self["sampled"]
+        ends = expected_end(prompt + sampled, most - sampled, ratio, self.per_row)
+        np.minimum(ends, prompt + np.maximum(most - 1, 0), out=ends)  # who has all tokens never computes the last
         slots: NDArray[np.int32] = np.maximum((ends + (page_size - 1)) // page_size * page_size - self["allocated"], 0)
         return slots
 
