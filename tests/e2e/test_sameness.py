@@ -47,6 +47,8 @@ FACTORS: dict[str, list[Any]] = {
     "chunking": [(16384, None), (16, None), (64, 16), (16, -1)],
     "max_running_requests": [None, 2],
     "event_loop": ["normal", "overlap"],
+    # The small one holds any request alone, but not all of them at once: some are retracted.
+    "max_total_tokens": [4096, 112],
 }
 ROWS = pairwise(FACTORS)
 
@@ -87,9 +89,12 @@ def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> No
 def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], row: dict[str, Any]) -> None:
     composition = row["composition"]
     cache, policy = row["stack"]
-    args = {name: row[name] for name in ("page_size", "max_running_requests", "event_loop")}
+    args = {name: row[name] for name in ("page_size", "max_running_requests", "event_loop", "max_total_tokens")}
     args["max_prefill_tokens"], args["chunked_prefill_size"] = row["chunking"]
     args |= {"cache_policy": cache, "schedule_policy": policy}
+    small = row["max_total_tokens"] < 4096
+    if small:
+        args["schedule_conservativeness"] = 0.01
     if policy in POLICY_OPTIONS:
         args["options"] = {f"schedule_policy.{policy}": POLICY_OPTIONS[policy]}
     with tiny(tiny_model, **args) as engine:
@@ -103,6 +108,8 @@ def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], 
         else:
             answers = staggered(engine, abort_neighbours=composition == "aborted neighbours")
         assert [answer["output_ids"] for answer in answers] == expected
+        if small and composition in ("together", "warm") and row["max_running_requests"] is None:
+            assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
         assert_alive(engine)
 
 

@@ -38,7 +38,10 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
         "version": __version__,
         "args": replica.args.public_dump(),
         "stack": stack_report(replica.resolution.stack, stack_hash=replica.stack_hash),
-        "scheduler": {name: state[name] for name in ("running", "waiting", "steps", "last_step_age_s")},
+        "scheduler": {
+            name: state[name]
+            for name in ("running", "waiting", "steps", "last_step_age_s", "retractions", "new_token_ratio")
+        },
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
         "faults": replica.monitor.faults(),
         "failure": None if replica.failure is None else error_text(replica.failure),

@@ -125,6 +125,7 @@ class ReqState:
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": len(self.output_ids),
             "cached_tokens": self.cached_tokens,
+            "num_retractions": self.retractions,
         }
         if self.finished_at is not None:
             meta["e2e_latency"] = self.finished_at - self.received_at

@@ -72,6 +72,7 @@ class GenerateMeta(Answer):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    num_retractions: int = Field(description="How often it gave its memory back and was computed again.")
     e2e_latency: float | None = Field(None, description="Seconds; with the complete answer.")
     stage_times: dict[str, float] | None = Field(None, description="Seconds by stage; with the complete answer.")
 
