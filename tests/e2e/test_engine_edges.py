@@ -35,6 +35,7 @@ def test_one_answer_has_the_shape_of_the_interface_sheet(engine: Any) -> None:
         "prompt_tokens",
         "completion_tokens",
         "cached_tokens",
+        "num_retractions",
         "e2e_latency",
         "stage_times",
     }
