@@ -343,6 +343,14 @@ class ServerArgs(BaseModel):
     model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
         default=None, description="Plugin with the model's code; needed when two offer one architecture."
     )
+    kv_tier: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description="Store of KV behind the prefix cache; may be repeated, the fastest first. A name, or "
+        '{plugin = "p", as = "instance"}; none: what is evicted is computed again.',
+    )
+    kv_tier_block_tokens: Annotated[Positive, Option(STACK, "TOKENS")] = Field(
+        default=64, description="Least tokens that a KV tier keeps under one key; rounded up to whole pages."
+    )
     gate: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description='Gate for new requests; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no gate.',

@@ -32,6 +32,16 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+def _tiers(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Tier instance -> its numbers; and, under "", those of loads and copies. Empty without tiers."""
+    tiers: dict[str, dict[str, int]] = {}
+    for field, value in state.items():
+        if field.startswith("tier_"):
+            tier, _, number = field.removeprefix("tier_").partition("_")
+            tiers.setdefault(tier, {})[number] = value
+    return tiers
+
+
 def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
     """state: the data of the scheduler's answer to a StateRequest."""
     return {
@@ -43,6 +53,7 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
             for name in ("running", "waiting", "steps", "last_step_age_s", "retractions", "new_token_ratio")
         },
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
+        "kv_tiers": _tiers(state),
         "faults": replica.monitor.faults(),
         "failure": None if replica.failure is None else error_text(replica.failure),
         "processes": [{"role": role, "pid": pid} for role, pid in replica.processes],

@@ -14,6 +14,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import CHUNKING_OFF, ServerArgs
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
+from jackfield.entrypoints.tiers import make_tiers
 from jackfield.hookspecs import (
     EventLoop,
     FaultScope,
@@ -263,11 +264,13 @@ def build_scheduler(
     policy_row = loaded.plugin("schedule_policy").selected
     cache_row = loaded.plugin("cache").selected
     max_running = args.max_running_requests or min(MAX_RUNNING_REQUESTS, limits.max_rows - 1)
+    tiers = make_tiers(plan, loaded, worker, threaded=_virtual(clock) is None)
     prefix_cache: PrefixCache = loaded.make(
         "cache",
         page_size=limits.page_size,
         total_slots=limits.total_slots,
         events=observers.listens("jackfield_cache_events"),
+        evicted=tiers is not None and any(tier.rule.write == "back" for _, tier in tiers.tiers),
     )
     policy: SchedulePolicy = loaded.make(
         "schedule_policy", max_running=max_running, page_size=limits.page_size, total_slots=limits.total_slots
@@ -308,6 +311,7 @@ def build_scheduler(
             doorbell=doorbell,
             plugins=plugins,
             gates=[(row.selected.key, row.make({"vocab_size": limits.vocab_size})) for row in loaded.of("gate")],
+            tiers=tiers,
         )
     except PluginStop as error:  # a policy that cannot start, a cache that has no sizes
         raise ConfigurationError(f"at start, {error}") from error

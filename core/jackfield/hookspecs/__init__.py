@@ -20,6 +20,7 @@ from jackfield.hookspecs.cache import (
     CacheKey,
     CacheSizes,
     Committed,
+    Evicted,
     Lease,
     PrefixCache,
     PrefixCacheSpecs,
@@ -58,6 +59,7 @@ from jackfield.hookspecs.event_loop import (
 from jackfield.hookspecs.gate import Gate, GateAnswer, GateContext, GateEvent, GateRequest, GateSpecs
 from jackfield.hookspecs.kinds import KINDS, Kind
 from jackfield.hookspecs.kv import CORE_LAYOUTS, HND_PAGED, NHD_PAGED, KVGroup, KVLayout, KVTensors, KVTensorSpec
+from jackfield.hookspecs.kv_tier import KVTier, KVTierContext, KVTierSpecs, TierRule, TierUse
 from jackfield.hookspecs.loader import (
     LoaderContext,
     LoaderSpecs,
@@ -91,6 +93,7 @@ from jackfield.hookspecs.model import (
     Rotary,
     UnsupportedModel,
 )
+from jackfield.hookspecs.mover import KVMover, Moved
 from jackfield.hookspecs.observer import (
     LIFECYCLE_HOOKS,
     BatchScheduled,
@@ -132,6 +135,7 @@ from jackfield.hookspecs.worker import (
 SPECS: tuple[type, ...] = (
     AttentionSpecs,
     PrefixCacheSpecs,
+    KVTierSpecs,
     SchedulePolicySpecs,
     EventLoopSpecs,
     GateSpecs,
@@ -180,6 +184,7 @@ __all__ = [
     "EventLoop",
     "EventLoopContext",
     "EventLoopSpecs",
+    "Evicted",
     "Exposition",
     "FaultScope",
     "ForwardContext",
@@ -195,8 +200,12 @@ __all__ = [
     "InFlight",
     "KVGroup",
     "KVLayout",
+    "KVMover",
     "KVTensorSpec",
     "KVTensors",
+    "KVTier",
+    "KVTierContext",
+    "KVTierSpecs",
     "Kind",
     "Launched",
     "Lease",
@@ -221,6 +230,7 @@ __all__ = [
     "ModelSpecs",
     "ModelWorker",
     "ModelWorkerBatch",
+    "Moved",
     "Need",
     "Norm",
     "ObserverContext",
@@ -260,6 +270,8 @@ __all__ = [
     "StepDecision",
     "StepOutcome",
     "StepRecord",
+    "TierRule",
+    "TierUse",
     "TokenizerFiles",
     "UnsupportedModel",
     "VirtualClock",

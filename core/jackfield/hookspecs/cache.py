@@ -84,6 +84,20 @@ class CacheEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evicted:
+    """What a cache gave up, for tiers.
+
+    key     namespace and all tokens up to the end of what went
+    slots   int32 [len(key.tokens)]: slots[i] holds the KV of token i, and still does
+    start   tokens that the cache keeps; those from `start` on are the ones that went. Whole pages
+    """
+
+    key: CacheKey
+    slots: NDArray[np.int32]
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrefixForest:
     """The part of the cache's trees that some keys follow, as arrays over nodes [m] and over the keys [k]. Read-only.
 
@@ -172,6 +186,11 @@ class PrefixCache(ABC):
         """Finished write-backs and loads."""
         return Freed()
 
+    def take_evicted(self) -> list[Evicted]:
+        """What `evict` gave up since the last call, in order; asked before the slots are given to anybody. Empty unless
+        `CacheContext.evicted`; a cache whose manifest has the feature `evicted` tells all of it, that with marks apart."""
+        return []
+
     def forest(self, keys: Sequence[CacheKey]) -> PrefixForest | None:
         """The tree's shape over these keys, for policies that need `forest`. Pure, as `peek`. None: not offered; a cache
         whose manifest has the feature `forest` always answers."""
@@ -184,11 +203,13 @@ class PrefixCache(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContext(PluginContext):
-    """page_size: slots a page, >= 1; total_slots: size of the pool; events: whether anybody listens to cache events."""
+    """page_size: slots a page, >= 1; total_slots: size of the pool; events: whether anybody listens to cache events;
+    evicted: whether anybody asks for `take_evicted`."""
 
     page_size: int
     total_slots: int
     events: bool = False
+    evicted: bool = False
 
 
 class PrefixCacheSpecs:

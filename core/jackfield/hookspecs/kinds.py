@@ -66,6 +66,16 @@ _ALL = (
         summary="Remembers the KV slots of finished prefixes so that later requests reuse them.",
     ),
     Kind(
+        name="kv_tier",
+        group="cache",
+        contract=(0, 1),
+        hook="jackfield_kv_tier",
+        exclusive=False,
+        field="kv_tier",
+        processes=("scheduler",),
+        summary="Keeps KV outside the worker's memory, behind the prefix cache: in host memory, on disk.",
+    ),
+    Kind(
         name="schedule_policy",
         group="scheduler",
         contract=(0, 1),

@@ -14,6 +14,7 @@ from jackfield.hookspecs.common import PluginContext, no_slots
 from jackfield.hookspecs.logits_processor import ProcessorSource
 from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookspec
+from jackfield.hookspecs.mover import KVMover
 
 if TYPE_CHECKING:
     from jackfield.hookspecs.attention import AttentionBackend, AttentionContext
@@ -223,6 +224,10 @@ class ModelWorker(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free everything. May be called twice."""
+
+    def mover(self) -> KVMover | None:
+        """Copies of this worker's KV; asked for once. A worker with the feature `kv_move` gives one. None: it makes none."""
+        return None
 
     def control(self, op: WorkerOp) -> WorkerReply:
         """An operation beside the batches, called only with nothing in flight. Unknown: not ok, and says so."""

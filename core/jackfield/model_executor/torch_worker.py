@@ -26,6 +26,7 @@ from jackfield.model_executor.attention_phases import AttentionPhases
 from jackfield.model_executor.batch_check import check_batch
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
 from jackfield.model_executor.forward_batch import make_forward_batch
+from jackfield.model_executor.kv_mover import TorchMover
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.loading import load_model
 from jackfield.model_executor.logits_pipeline import LogitsPipeline
@@ -227,6 +228,11 @@ class TorchWorker(ModelWorker):
             return {}
         mine = step.sampled[live].tolist()
         return {i: why[row] for i, row in zip(mine, step.rows[mine].tolist(), strict=True) if row in why}
+
+    def mover(self) -> TorchMover:
+        if self.kv is None:
+            raise RuntimeError("the worker is closed")
+        return TorchMover(self.kv)
 
     def close(self) -> None:
         """Drop the model, the KV pool and the tables. A result that is still pending stays readable."""

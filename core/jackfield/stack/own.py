@@ -9,6 +9,7 @@ from __future__ import annotations
 OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-attention-torch",
     "jackfield-cache-prefix",
+    "jackfield-cache-tiers",
     "jackfield-models-llama",
     "jackfield-models-loaders",
     "jackfield-observability-jsonl",

@@ -86,6 +86,10 @@ class _Resolver:
         ops = self._decide_ops(worker.row, needs)
         layout = self._decide_attention(worker.row, needs, ops)
         loop = self._decide_scheduling()
+        if self.args.kv_tier and "kv_move" not in manifest_of(worker.row).features:
+            raise ConfigurationError(
+                f"{self.selector.source('kv_tier')}: {described(worker.row)} makes no copies of its KV (feature 'kv_move')"
+            )
         for kind in (kind.name for kind in KINDS.values() if not kind.exclusive):
             self._decide_uses(kind)
         self._check_processors(worker.row)

@@ -36,6 +36,7 @@ from jackfield.ipc.messages import (
 )
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.scheduler import Scheduler
+from jackfield.managers.scheduler.tiers.store import TierSetup
 from jackfield.observability.clock import ManualClock
 from jackfield.testing.scheduler_fakes import FakeWorker, PageCache, expected_tokens
 
@@ -87,6 +88,7 @@ class SchedulerHarness:
         observers: Any = None,
         ledger: Any = None,
         gates: Sequence[tuple[str, Gate]] = (),
+        tiers: TierSetup | None = None,
         **config: Any,
     ) -> None:
         settings: dict[str, Any] = {
@@ -123,6 +125,7 @@ class SchedulerHarness:
             observers=observers,
             ledger=ledger,
             gates=gates,
+            tiers=tiers,
         )
         self.answers: dict[str, Answer] = {}
         self.replies: list[ControlReply] = []

@@ -54,6 +54,8 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "gate": ("a,b", ["a", "b"]),
     "metrics": ("a,b", ["a", "b"]),
     "logits_processors": ("a,b", ["a", "b"]),
+    "kv_tier": ("a,b", ["a", "b"]),
+    "kv_tier_block_tokens": ("32", 32),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
     "plugin_allow": ("a, b", ("a", "b")),

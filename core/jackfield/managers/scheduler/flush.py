@@ -46,8 +46,8 @@ class PendingFlush:
     def poll(self, now: float) -> int:
         """Flush if nothing is open any more, give up if it is time. Returns whether the flush that waited was answered.
 
-        With nobody open, steps still in flight are the surplus of requests that have ended: whoever got their answer and
-        flushes then is not refused for that.
+        With nobody open, a copy that is under way still holds slots, and steps still in flight are the surplus of requests
+        that have ended: whoever got their answer and flushes then is not refused for that.
         """
         message = self._waiting
         if message is None:
@@ -62,7 +62,7 @@ class PendingFlush:
             )
             if self._seconds:
                 reason += f"; so it was for the whole timeout of {self._seconds:g} s"
-        elif state.in_flight:
+        elif state.in_flight or state.pending:
             return 0
         else:
             self._memory.reset()

@@ -15,6 +15,9 @@ from jackfield.managers.scheduler.release import Ending
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.watchers import Ledger
 
+OWN = "core."
+"""Names of the core's own gates begin so: an error of theirs is no plugin's, and the replica cannot go on."""
+
 GATE_ERROR = "The request could not be prepared."
 """What the client is told of a gate's own fault; its words go to the log."""
 
@@ -78,6 +81,8 @@ class Gates:
                 if not isinstance(answer, GateAnswer):
                     raise BadGateAnswer(f"enter returned a {type(answer).__name__}, not a GateAnswer")
             except Exception as error:
+                if name.startswith(OWN):
+                    raise
                 self._waiting.gate(request)
                 if isinstance(error, RequestFault):
                     return _ending(request, error.message, error.status_code)
@@ -100,6 +105,8 @@ class Gates:
                 raise BadGateAnswer("poll returned something else than GateEvent")
             return events
         except Exception as error:
+            if name.startswith(OWN):
+                raise
             self._ledger.record(name, FaultScope.REQUEST, error)
             return [GateEvent(uid=uid, error=GATE_ERROR) for uid, at in self._at.items() if at == number]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from jackfield.hookspecs import (
     CacheKey,
     CacheSizes,
     Committed,
+    Evicted,
     FaultScope,
     Freed,
     Lease,
@@ -38,9 +40,31 @@ class BadCacheAnswer(Exception):
     """A prefix cache returned something that its contract does not allow."""
 
 
+class Tiers(Protocol):
+    """Who keeps KV beyond the cache."""
+
+    def committed(self, key: CacheKey, slots: NDArray[np.int32]) -> None: ...
+
+    def evicted(self, runs: Sequence[Evicted]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """KV of `key`'s tokens on its way into `slots`, which follow the lease's."""
+
+    key: CacheKey
+    lease: Lease
+    slots: NDArray[np.int32]
+
+
 class KVMemory:
     """changes   counts what may have altered the cache's contents, so that hints are renewed only then
-    evicted     tokens evicted from the cache so far
+    evicted   tokens evicted from the cache so far
+    loading   slots that are being filled by loads
+    tiers     set when there are any
+    evict_at_least   slots asked of the cache at a time, so that tiers are told of whole blocks
     """
 
     def __init__(self, limits: WorkerLimits, cache: PrefixCache, ledger: Ledger, cache_name: str) -> None:
@@ -50,6 +74,9 @@ class KVMemory:
         self.allocator = TokenToKVPoolAllocator(limits.total_slots, limits.page_size)
         self.changes = 0
         self.evicted = 0
+        self.loading = 0
+        self.tiers: Tiers | None = None
+        self.evict_at_least = 0
         self._cache = cache
         self._ledger = ledger
         self._cache_name = cache_name
@@ -60,8 +87,10 @@ class KVMemory:
         return self.allocator.available()
 
     def sizes(self) -> CacheSizes:
+        """The cache's own, and as pending also what loads are filling."""
         with self._stop_on_fault():
-            return _of_type(self._cache.sizes(), CacheSizes, "sizes")
+            sizes = _of_type(self._cache.sizes(), CacheSizes, "sizes")
+        return replace(sizes, pending=sizes.pending + self.loading) if self.loading else sizes
 
     def accounts(self, held: int) -> SlotAccounts:
         """Where every slot is; `held` is what running requests own outside the cache."""
@@ -140,6 +169,8 @@ class KVMemory:
             first, last = int(changed[0]), int(changed[-1]) + 1
             self.rows.write(row, first, committed.slots[first:last])
         self._give_back(committed.free)
+        if self.tiers is not None:
+            self.tiers.committed(key, committed.slots)
         return committed
 
     def poll(self) -> bool:
@@ -156,6 +187,8 @@ class KVMemory:
             freed = _of_type(self._cache.reset(), Freed, "reset")
         self.changes += 1
         self._give_back(freed)
+        if self.tiers is not None:
+            self.tiers.clear()
 
     def take_events(self) -> list[CacheEvent]:
         with self._stop_on_fault():
@@ -163,6 +196,38 @@ class KVMemory:
 
     def check_cache(self) -> None:
         self._cache.check()
+
+    # ---- loads
+
+    def begin_load(self, key: CacheKey, base: int, end: int, promised: int) -> Loading | None:
+        """Slots for the KV of tokens `.. end` of `key`, from where the cache ends. None if it ends before `base` or holds
+        all of it, or if the pool has no such room beside what is promised."""
+        lease = self.acquire(key, end)
+        need = end - lease.length
+        if lease.length < base or need <= 0 or self.available() < need + promised:
+            self.release(lease)
+            return None
+        self.loading += need
+        upto = CacheKey(namespace=key.namespace, tokens=key.tokens[:end], priority=key.priority)
+        return Loading(key=upto, lease=lease, slots=self._allocate(need // self.page_size))
+
+    def finish_load(self, load: Loading) -> None:
+        """The slots hold the KV: they go into the cache, those that it has by now are freed."""
+        lease = load.lease
+        slots = np.concatenate([lease.slots[: lease.length], load.slots])
+        with self._stop_on_fault():
+            committed = _of_type(self._cache.commit(lease, load.key, slots, final=True), Committed, "commit")
+        self.loading -= len(load.slots)
+        self.changes += 1
+        self._give_back(committed.free)
+        self.free(slots[committed.length :])
+        self.release(lease)
+
+    def drop_load(self, load: Loading) -> None:
+        """The copy failed: the slots hold nothing."""
+        self.loading -= len(load.slots)
+        self.free(load.slots)
+        self.release(load.lease)
 
     # ---- slots
 
@@ -190,7 +255,9 @@ class KVMemory:
         missing = pages * self.page_size - self.allocator.available()
         if missing > 0:
             with self._stop_on_fault():
-                freed = _of_type(self._cache.evict(Amounts(slots=missing)), Freed, "evict")
+                freed = _of_type(self._cache.evict(Amounts(slots=max(missing, self.evict_at_least))), Freed, "evict")
+                if self.tiers is not None:
+                    self.tiers.evicted(self._cache.take_evicted())
             self.changes += 1
             self.evicted += len(freed.slots)
             self._give_back(freed)

@@ -50,6 +50,7 @@ from jackfield.managers.scheduler.results import ResultApplier
 from jackfield.managers.scheduler.retraction import Retraction
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.state import SchedulerState
+from jackfield.managers.scheduler.tiers.store import GATE_NAME, KVTiers, TierSetup
 from jackfield.managers.scheduler.timeouts import Timeouts
 from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
 from jackfield.observability.clock import Clock
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 
 DECLINED_PAUSE = 0.001
 """Seconds until a policy that let nobody run is asked again, unless a message comes first."""
+COPY_PAUSE = 0.01
+"""Seconds between two looks at copies to tiers while there is nothing else to do."""
 
 
 class Scheduler:
@@ -83,6 +86,7 @@ class Scheduler:
         doorbell: Callable[[float | None], bool] | None = None,
         plugins: PluginNumbers | None = None,
         gates: Sequence[tuple[str, Gate]] = (),
+        tiers: TierSetup | None = None,
     ) -> None:
         """doorbell: blocks until a message waits (True), or so many seconds, or until it is rung (False); None: inline.
         plugins: set where the main process cannot see this process's ledger and observers by itself.
@@ -105,9 +109,13 @@ class Scheduler:
             rich=observers.listens("jackfield_step_decided"),
             lives_wanted=observers.listens("jackfield_requests_explained"),
         )
-        self._gates = Gates(gates, self._waiting, ledger, self._decisions, clock.now)
         self._running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
         self._memory = KVMemory(limits, cache, ledger, config.cache_plugin)
+        self._tiers: KVTiers | None = None
+        if tiers is not None:
+            self._tiers = self._memory.tiers = KVTiers(tiers, self._memory, ledger, self._promised)
+            gates = [*gates, (GATE_NAME, self._tiers.gate)]  # the last one: what it loads should not wait for others
+        self._gates = Gates(gates, self._waiting, ledger, self._decisions, clock.now)
         self._policy = PolicyGuard(policy, ledger, config.policy_plugin, self._decisions)
         self._ratio = NewTokenRatio(config.schedule_conservativeness)
         self._deltas = RowDeltas()
@@ -243,6 +251,9 @@ class Scheduler:
         now = self._clock.now()
         ended = self._timeouts.expire(now)
         count = int(self._memory.poll()) + ended
+        if self._tiers is not None and (loads := self._tiers.poll()):
+            count += loads
+            self._unchecked = True
         if self._waiting.gated:
             opened, endings = self._gates.poll()
             self._releaser.release(endings, now)
@@ -341,14 +352,18 @@ class Scheduler:
             return Wake.MESSAGE
         if self._in_flight:
             return self._wait_for(self._in_flight[0], until)
+        gated = bool(self._waiting.gated) or self._memory.loading > 0
         if self._doorbell is not None:
-            late = Wake.GATE if self._waiting.gated else Wake.DEADLINE
+            late = Wake.GATE if gated else Wake.DEADLINE
             return Wake.MESSAGE if self._doorbell(self._pause(until)) else late
         pause, advance_to = self._pause(until), getattr(self._clock, "advance_to", None)
+        if gated and self._tiers is not None and self._tiers.pending and advance_to is not None:
+            self._tiers.wait(None if until is None else max(0.0, until - self._clock.now()))
+            return Wake.GATE
         if pause is not None and advance_to is not None:
             advance_to(self._clock.now() + pause)
-            return Wake.GATE if self._waiting.gated else Wake.DEADLINE
-        if self._waiting.gated:
+            return Wake.GATE if gated else Wake.DEADLINE
+        if gated:
             return Wake.GATE
         return Wake.DEADLINE if len(self._waiting) or len(self._running) else Wake.NOTHING
 
@@ -374,6 +389,8 @@ class Scheduler:
     def close(self) -> None:
         """Nothing is open any more; the worker is closed by whoever made it. May be called twice."""
         self._gates.close()
+        if self._tiers is not None:
+            self._tiers.close()
 
     # ---- numbers
 
@@ -399,6 +416,7 @@ class Scheduler:
             invariant_failures=self._invariant_failures,
             retractions=self._retraction.total,
             new_token_ratio=self._ratio.value,
+            tiers={} if self._tiers is None else self._tiers.numbers(),
         )
 
     def why(self, name: str) -> dict[str, Any]:
@@ -433,11 +451,17 @@ class Scheduler:
             max_prefill=self.config.max_prefill_tokens,
         )
 
+    def _promised(self) -> int:
+        """Slots that running requests may still take."""
+        return int(self._running.promises(self._ratio.value, self._memory.page_size).sum())
+
     def _pause(self, until: float | None) -> float | None:
         """Seconds to block for a message; None: until one comes."""
         rest = None if until is None else max(0.0, until - self._clock.now())
         if not len(self._waiting) and not len(self._running):
-            return rest
+            if self._tiers is None or not self._tiers.pending:
+                return rest
+            return COPY_PAUSE if rest is None else min(rest, COPY_PAUSE)
         # Somebody is there and the policy lets nobody run; what it waits for may be the time alone.
         return DECLINED_PAUSE if rest is None else min(rest, DECLINED_PAUSE)
 

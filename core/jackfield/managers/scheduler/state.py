@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,7 @@ class SchedulerState:
     retractions         running requests that were taken back into the queue, so far
     new_token_ratio     share of the outputs to come that is reserved now, see `NewTokenRatio`
     invariant_failures  idle checks that failed (they are in the log)
+    tiers            KV tier -> its numbers, and under "" those of loads; empty without tiers
     """
 
     running: int
@@ -31,6 +33,7 @@ class SchedulerState:
     invariant_failures: int = 0
     retractions: int = 0
     new_token_ratio: float = 1.0
+    tiers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, float | int | str | None]:
         """The same as the plain values of a `ControlReply`; KV numbers are named kv_*."""
@@ -50,4 +53,5 @@ class SchedulerState:
             "invariant_failures": self.invariant_failures,
             "retractions": self.retractions,
             "new_token_ratio": self.new_token_ratio,
+            **{f"tier_{tier}_{name}": n for tier, numbers in self.tiers.items() for name, n in numbers.items()},
         }

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from jackfield.hookspecs import (
+    KVMover,
     Launched,
     ModelWorker,
     ModelWorkerBatch,
@@ -21,6 +22,7 @@ from jackfield.hookspecs import (
     WorkerReply,
     WorkerResult,
 )
+from jackfield.managers.scheduler.threaded_mover import ThreadedMover
 
 
 class _Call:
@@ -125,6 +127,10 @@ class ThreadedWorker(ModelWorker):
     def control(self, op: WorkerOp) -> WorkerReply:
         reply: WorkerReply = self._call(lambda: self._worker.control(op)).outcome()
         return reply
+
+    def mover(self) -> KVMover | None:
+        mover = self._call(self._worker.mover).outcome()
+        return None if mover is None else ThreadedMover(mover, self._call)
 
     def close(self) -> None:
         """Ends the steps that were launched, closes the worker, ends the thread."""

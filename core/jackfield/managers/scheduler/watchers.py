@@ -26,6 +26,10 @@ class Ledger(Protocol):
         """Count a plugin's fault. May raise, which then stops the replica."""
         ...
 
+    def quarantined(self, plugin: str) -> bool:
+        """Whether this plugin must not be called any more. Asked only of plugins whose faults are counted."""
+        ...
+
 
 class NoObservers:
     def listens(self, hook_name: str) -> bool:
@@ -40,3 +44,6 @@ class LoggingLedger:
 
     def record(self, plugin: str, scope: FaultScope, error: BaseException) -> None:
         log.error("plugin %s failed (%s): %s", plugin, scope.value, error, exc_info=error)
+
+    def quarantined(self, plugin: str) -> bool:
+        return False

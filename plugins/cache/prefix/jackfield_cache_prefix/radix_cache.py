@@ -17,6 +17,7 @@ from jackfield.hookspecs import (
     CacheKey,
     CacheSizes,
     Committed,
+    Evicted,
     Freed,
     Lease,
     PrefixCache,
@@ -45,7 +46,9 @@ class RadixLease(Lease):
 
 
 class RadixCache(PrefixCache):
-    def __init__(self, page_size: int, eviction: Eviction = "lru", *, events: bool = False) -> None:
+    def __init__(
+        self, page_size: int, eviction: Eviction = "lru", *, events: bool = False, evicted: bool = False
+    ) -> None:
         self.tree = RadixTree(page_size)
         self.marks = MarkTable()
         self.queue = EvictionQueue(make_strategy(eviction))
@@ -55,6 +58,7 @@ class RadixCache(PrefixCache):
         self._releases = 0
         self._commits = 0
         self._events: list[CacheEvent] | None = [] if events else None
+        self._evicted: list[Evicted] | None = [] if evicted else None
 
     def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
         lengths = np.zeros(len(keys), dtype=np.int32)
@@ -184,6 +188,12 @@ class RadixCache(PrefixCache):
         taken, self._events = self._events, []
         return taken
 
+    def take_evicted(self) -> list[Evicted]:
+        if self._evicted is None:
+            return []
+        taken, self._evicted = self._evicted, []
+        return taken
+
     def check(self) -> None:
         check_cache(self)
 
@@ -217,6 +227,8 @@ class RadixCache(PrefixCache):
         self._evictable -= len(gone_tokens)
         if self._events is not None:
             self._events.append(self._event("removed", leaf, len(gone_tokens)))
+        if self._evicted is not None:
+            self._note_evicted(leaf, keep)
         if keep:
             gone = self.tree.trim(leaf, keep)
             self.queue.push(leaf)
@@ -231,6 +243,13 @@ class RadixCache(PrefixCache):
                     self.queue.push(parent)
         self.marks.drop(gone_tokens)
         return gone
+
+    def _note_evicted(self, leaf: Node, keep: int) -> None:
+        tokens = self.tree.prefix(leaf)
+        if self._evicted is None or (tokens < 0).any():
+            return  # media stand in no tier
+        key = CacheKey(namespace=leaf.namespace, tokens=tokens, priority=leaf.priority)
+        self._evicted.append(Evicted(key=key, slots=self.tree.path_slots(leaf), start=len(tokens) - leaf.length + keep))
 
     def _event(self, action: str, node: Node, length: int) -> CacheEvent:
         tokens = self.marks.decode(self.tree.prefix(node))

@@ -197,6 +197,15 @@ class RadixTree:
             at = at.parent
         return np.concatenate(parts[::-1])
 
+    def path_slots(self, node: Node) -> Ints:
+        """Their slots."""
+        parts: list[Ints] = []
+        at: Node | None = node
+        while at is not None:
+            parts.append(at.slots)
+            at = at.parent
+        return np.concatenate(parts[::-1])
+
     def _first_page(self, tokens: Ints) -> bytes:
         return tokens[: self.page_size].tobytes()
 

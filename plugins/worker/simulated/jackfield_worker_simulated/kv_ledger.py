@@ -74,9 +74,30 @@ class KVLedger:
             )
         self._content[slots] = rows.prefix[row, position + 1]
 
+    def content_of(self, slots: NDArray[np.int32]) -> NDArray[np.uint64]:
+        """What these slots hold, a copy."""
+        self._refuse_outside(slots)
+        return self._content[slots]
+
+    def blank(self, slots: NDArray[np.int32]) -> None:
+        """A copy into these slots begins: they hold nothing until it ends. Rows that have ended may still point at them,
+        because the worker is told of ends with the next launch; a row that goes on finds that its prefix is gone."""
+        self._refuse_outside(slots)
+        self._content[slots] = 0
+
+    def fill(self, slots: NDArray[np.int32], content: NDArray[np.uint64]) -> None:
+        """The copy has ended."""
+        if self._content[slots].any():
+            raise SimulationError("a slot was written before the copy into it had ended")
+        self._content[slots] = content
+
     def reset(self) -> None:
         """Forget what the slots hold. Only while no row is open."""
         self._content[:] = 0
+
+    def _refuse_outside(self, slots: NDArray[np.int32]) -> None:
+        if not (self._first <= int(slots.min()) and int(slots.max()) < self._end):
+            raise SimulationError(f"a copy names slots outside {self._first} .. {self._end - 1}")
 
     def _write(
         self,

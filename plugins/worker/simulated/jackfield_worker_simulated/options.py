@@ -24,6 +24,9 @@ class SimulatedOptions(BaseModel):
     kv_us_per_context_token: Microseconds = Field(
         default=0.04, description="Microseconds for each context token that a row reads."
     )
+    copy_us_per_token: Microseconds = Field(
+        default=1.0, description="Microseconds for each token of a copy to or from a KV tier."
+    )
     realtime: bool = Field(default=False, description="Let the steps' time pass on the wall clock.")
     script: str | list[str | list[int]] | None = Field(
         default=None,

@@ -24,6 +24,7 @@ from jackfield_worker_simulated.cost import step_seconds
 from jackfield_worker_simulated.errors import SimulationError
 from jackfield_worker_simulated.hashing import mix
 from jackfield_worker_simulated.kv_ledger import KVLedger
+from jackfield_worker_simulated.mover import SimulatedMover
 from jackfield_worker_simulated.options import SimulatedOptions
 from jackfield_worker_simulated.rows import NOT_STARTED, OpenRows
 from jackfield_worker_simulated.script import Script, make_script
@@ -78,6 +79,7 @@ class SimulatedWorker(ModelWorker):
         self.limits = _limits(context)
         self._options = options
         self._timeline = _timeline(context, options)
+        self._copies = _timeline(context, options)
         self._script: Script | None = None
         if options.script is not None:
             self._script = make_script(
@@ -143,6 +145,9 @@ class SimulatedWorker(ModelWorker):
             raise SimulationError(f"step {launched.step}: a row was sampled for again before its step was sampled")
         self._rows.append(rows[alive], tokens[alive])
         return SimulatedResult(self._timeline, launched.end, WorkerResult(tokens=tokens, starts=launched.starts))
+
+    def mover(self) -> SimulatedMover:
+        return SimulatedMover(self._kv, self._copies, self._options.copy_us_per_token / 1e6)
 
     def control(self, op: WorkerOp) -> WorkerReply:
         """`reset`: forget the slots' contents; refused while rows are open or steps in flight."""
