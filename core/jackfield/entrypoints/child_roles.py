@@ -12,7 +12,7 @@ import zmq
 from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.entrypoints.sides import Texts, build_scheduler, make_worker
 from jackfield.hookspecs import StepOutcome, WorkerLimits
-from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
+from jackfield.ipc.messages import PluginFaults, PluginReport, ToDetokenizer, ToMain, ToScheduler
 from jackfield.ipc.run_directory import socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
 from jackfield.managers.detokenizer_manager import DetokenizerManager
@@ -98,9 +98,9 @@ class SchedulerPart:
 class DetokenizerPart:
     def __init__(self, plan: ReplicaPlan, directory: Path, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="detokenizer")
-        self.observers = ObserverHub(
-            loaded, FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        )
+        self._ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
+        self.observers = ObserverHub(loaded, self._ledger)
+        self._told = PluginReport(role="detokenizer")
         self.limits: WorkerLimits | None = None
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "detokenizer"), ToDetokenizer)
@@ -111,7 +111,22 @@ class DetokenizerPart:
 
     def turn(self) -> None:
         if not self._manager.step():
+            self._tell_plugins()
             self._inbox.wait()
+
+    def _tell_plugins(self) -> None:
+        """Observers are the only plugins here, and are called at start and end: nothing to tell in most turns."""
+        report = PluginReport(
+            role="detokenizer",
+            faults={name: PluginFaults(**account) for name, account in self._ledger.snapshot().items()},
+            hooks={
+                plugin: {hook: (row["calls"], row["seconds"]) for hook, row in rows.items()}
+                for plugin, rows in self.observers.timings().items()
+            },
+        )
+        if report != self._told:
+            self._told = report
+            self._outbox.send(report)
 
     def settle(self) -> None:
         """Nothing is under way between two turns."""

@@ -19,7 +19,7 @@ from jackfield.entrypoints.metrics_hub import MetricsHub
 from jackfield.entrypoints.process_times import cpu_seconds
 from jackfield.entrypoints.throughput import ThroughputLog
 from jackfield.hookspecs import Exposition, Sample
-from jackfield.ipc.messages import SchedulerReport
+from jackfield.ipc.messages import PluginReport, SchedulerReport
 from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import Clock
@@ -66,7 +66,7 @@ class Monitor:
         self._began = began
         self._manager: TokenizerManager | None = None
         self._processes: Processes = list
-        self._report: SchedulerReport | None = None
+        self._reports: dict[str, SchedulerReport | PluginReport] = {}
         self._increases = _Increases()
 
     def attach(self, manager: TokenizerManager, processes: Processes) -> None:
@@ -74,6 +74,7 @@ class Monitor:
         self._manager = manager
         self._processes = processes
         manager.on_report = self.on_report
+        manager.on_plugins = self.on_plugins
         self.hub.record(
             [
                 Sample(name="stack_info", value=1, labels=(("hash", self._stack_hash), ("epoch", STACK_EPOCH))),
@@ -89,13 +90,17 @@ class Monitor:
 
     def on_report(self, report: SchedulerReport) -> None:
         """Raises PluginStop for a sink that failed while `--plugin-faults` is "raise"."""
-        self._report = report
+        self._reports = {**self._reports, "scheduler": report}
         self.health.on_report(report)
         self._throughput.on_report(report)
         if self.hub.sinks:
             self.hub.record(self._samples(report))
             self.collect()
             self.hub.check()
+
+    def on_plugins(self, report: PluginReport) -> None:
+        """What became of the plugins in a process that is not the scheduler's."""
+        self._reports = {**self._reports, report.role: report}
 
     def http_request(self, endpoint: str | None, method: str, status: int, model: str | None = None) -> None:
         """One answered HTTP request. endpoint: the template of the route, None if there is no such route; model: what the
@@ -119,7 +124,8 @@ class Monitor:
     def faults(self) -> dict[str, dict[str, Any]]:
         """Plugin -> {count, by_scope, last, quarantined}, over all processes."""
         merged = self._ledger.snapshot()
-        for name, account in ({} if self._report is None else self._report.faults).items():
+        reported = [row for report in self._reports.values() for row in report.faults.items()]
+        for name, account in reported:
             theirs = msgspec.structs.asdict(account)
             if (ours := merged.get(name)) is not None:
                 theirs["count"] += ours["count"]
@@ -134,12 +140,14 @@ class Monitor:
     def timings(self) -> Timings:
         """Plugin -> hook -> {calls, seconds}, over all processes; hooks that were never called are left out."""
         merged: Timings = {}
-        reported = {} if self._report is None else self._report.hooks
-        theirs = {
-            plugin: {hook: {"calls": calls, "seconds": seconds} for hook, (calls, seconds) in hooks.items()}
-            for plugin, hooks in reported.items()
-        }
-        for table in (self._observers.timings(), self.hub.timings(), theirs):
+        theirs = [
+            {
+                plugin: {hook: {"calls": calls, "seconds": seconds} for hook, (calls, seconds) in hooks.items()}
+                for plugin, hooks in report.hooks.items()
+            }
+            for report in self._reports.values()
+        ]
+        for table in (self._observers.timings(), self.hub.timings(), *theirs):
             for plugin, hooks in table.items():
                 for hook, row in hooks.items():
                     sums = merged.setdefault(plugin, {}).setdefault(hook, {"calls": 0.0, "seconds": 0.0})

@@ -296,6 +296,15 @@ class BatchTextOutput(Message, frozen=True, kw_only=True):
     outputs: list[TextOutput] = []
 
 
+class PluginReport(Message, frozen=True, kw_only=True):
+    """What became of the plugins in a process that sends no `SchedulerReport`: the detokenizer's. When it is different from
+    the last. faults, hooks: as there."""
+
+    role: str
+    faults: dict[str, PluginFaults] = {}
+    hooks: dict[str, dict[str, tuple[float, float]]] = {}
+
+
 ToScheduler = (
     TokenizedGenerateRequest
     | AbortRequest
@@ -306,4 +315,4 @@ ToScheduler = (
     | WarmUpRequest
 )
 ToDetokenizer = BatchTokenOutput
-ToMain = BatchTextOutput | ControlReply | SchedulerReport
+ToMain = BatchTextOutput | ControlReply | SchedulerReport | PluginReport

@@ -25,6 +25,7 @@ from jackfield.ipc.messages import (
     ControlReply,
     FinishReason,
     FlushCacheRequest,
+    PluginReport,
     SchedulerReport,
     StateRequest,
     StopRequest,
@@ -119,7 +120,7 @@ class TokenizerManager:
     """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones.
 
     on_news    called by `step` with the states that changed, once a message
-    on_report  called by `step` with the scheduler's reports
+    on_report  called by `step` with the scheduler's reports; on_plugins: with those of other processes
     sessions   the open ones; any thread may use them
     busy_since   when the first of the requests that are open now was handed over; None while none is. Any thread may read
                it without the lock
@@ -148,6 +149,7 @@ class TokenizerManager:
         self.sessions = sessions if sessions is not None else Sessions(clock)
         self.on_news = on_news
         self.on_report = on_report
+        self.on_plugins: Callable[[PluginReport], None] | None = None
         self.busy_since: float | None = None
         self.lock = threading.RLock()
         self.tokenizer = tokenizer
@@ -166,7 +168,12 @@ class TokenizerManager:
         self._control_ids = itertools.count(1)
         self._replies: dict[int, ControlReply | None] = {}
         self._dispatch = Dispatcher(
-            {BatchTextOutput: self._on_text, ControlReply: self._on_reply, SchedulerReport: self._on_report}
+            {
+                BatchTextOutput: self._on_text,
+                ControlReply: self._on_reply,
+                SchedulerReport: self._on_report,
+                PluginReport: self._on_plugins,
+            }
         )
 
     # requests
@@ -370,6 +377,10 @@ class TokenizerManager:
             log.warning("an answer to a control request that nobody waits for: %s", message.control_id)
             return
         self._replies[message.control_id] = message
+
+    def _on_plugins(self, message: PluginReport) -> None:
+        if self.on_plugins is not None:
+            self.on_plugins(message)
 
     def _on_report(self, message: SchedulerReport) -> None:
         self.sessions.reap()

@@ -1,0 +1,170 @@
+"""How far a plugin's fault reaches, one observable result a scope: its request, its batch, its decision, or the replica."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jackfield.hookspecs import BatchFault
+from jackfield.managers.errors import RequestError
+from tests.e2e.engines import assert_alive, tiny, without_tokenizer
+from tests.e2e.http.servers import DEADLINE, SIMULATED, SLOW, Server, serving, until
+from tests.unit.stack.distributions import POLICY, Site, plugin_row
+
+GREEDY = {"max_new_tokens": 6, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    return Site(tmp_path / "site")
+
+
+@pytest.mark.parametrize("loop", ["normal", "overlap"])
+@pytest.mark.parametrize("at", [1, 4])
+def test_batch_a_failed_plan_ends_its_requests_and_the_engine_lives(tiny_model: Path, loop: str, at: int) -> None:
+    with tiny(tiny_model, event_loop=loop) as engine:
+        whole = engine.generate(input_ids=[5, 6, 7], sampling_params=GREEDY)["output_ids"]
+        engine.flush_cache()
+        worker: Any = engine._runtime.worker  # type: ignore[union-attr]
+        attention = getattr(worker, "_worker", worker)._runner._attention
+        plan, calls = attention.plan, iter(range(1, 10**6))
+
+        def breaks(batch: Any) -> Any:
+            if next(calls) == at:
+                raise BatchFault("no kernel for this batch")
+            return plan(batch)
+
+        attention.plan = breaks
+        with pytest.raises(RequestError) as ended:
+            engine.generate(input_ids=[5, 6, 7], sampling_params=GREEDY, rid="ended")
+        assert ended.value.status_code == 500
+        assert "kernel" not in ended.value.message  # the plugin's words are for the operator
+        account = engine.get_server_info()["faults"]["worker.torch"]
+        assert (account["by_scope"], account["last"]) == ({"batch": 1}, "BatchFault: no kernel for this batch")
+        assert engine.generate(input_ids=[5, 6, 7], sampling_params=GREEDY)["output_ids"] == whole
+        (life,) = engine.why("ended")["requests"]
+        assert (life["events"][-1]["status_code"], life["events"][-1]["outputs"]) == (500, at - 1)
+        assert_alive(engine)
+
+
+BROKEN_ORDER = POLICY.replace(
+    "    def order(self, waiting, view):", "    def order(self, waiting, view):\n        1 / 0"
+)
+
+
+def test_degrade_a_failing_policy_shows_everywhere(site: Site) -> None:
+    site.add("acme-lost", plugin_row("schedule_policy", "lost"), sources={"lost": BROKEN_ORDER})
+    with without_tokenizer(schedule_policy="lost", metrics=["prometheus"], topology="processes") as engine:
+        engine.generate(input_ids=[[5, 6], [7, 8]], sampling_params=GREEDY)
+        account = engine.get_server_info()["faults"]["schedule_policy.lost"]
+        assert set(account["by_scope"]) == {"degrade"}
+        assert account["last"] == "ZeroDivisionError: division by zero"
+        assert engine._runtime.monitor.health.status()[1]["degraded"] == ["schedule_policy.lost"]
+        shown = engine.expose_metrics()
+        assert shown is not None
+        assert "plugin_faults_total{" in shown.body.decode()
+        assert 'plugin="schedule_policy.lost"' in shown.body.decode()
+
+
+def test_degrade_stands_in_the_record(site: Site) -> None:
+    site.add("acme-lost", plugin_row("schedule_policy", "lost"), sources={"lost": BROKEN_ORDER})
+    with without_tokenizer(schedule_policy="lost") as engine:
+        engine.generate(input_ids=[5, 6], sampling_params=GREEDY)
+        first = engine._runtime.scheduler.decisions()[0]  # type: ignore[union-attr]
+        assert first.faults == ("ZeroDivisionError: division by zero",)
+
+
+OBSERVER = """
+from jackfield.hookspecs import hookimpl
+
+
+@hookimpl
+def jackfield_process_started(context):
+    if context.process.role == "detokenizer":
+        raise ValueError("nothing to see here")
+"""
+
+
+def test_count_an_observers_fault_in_the_detokenizer_is_told_too(site: Site) -> None:
+    row = plugin_row("observer", "shy", processes=["main", "scheduler", "detokenizer"])
+    site.add("acme-shy", row, sources={"shy": OBSERVER})
+    with without_tokenizer(observer=["shy"], topology="processes") as engine:
+        until(lambda: "observer.shy" in engine.get_server_info()["faults"])
+        account = engine.get_server_info()["faults"]["observer.shy"]
+        assert (account["by_scope"], account["last"]) == ({"count": 1}, "ValueError: nothing to see here")
+        assert engine._runtime.monitor.timings()["observer.shy"]["jackfield_process_started"]["calls"] == 3
+        assert_alive(engine)
+
+
+CACHE = """
+from jackfield.hookspecs import hookimpl
+from jackfield_cache_prefix.radix_cache import RadixCache
+
+
+class HalfWay(RadixCache):
+    def commit(self, lease, key, slots, *, final):
+        if key.tokens[0] == 13:
+            raise RuntimeError("half of the tree is changed")
+        return super().commit(lease, key, slots, final=final)
+
+
+@hookimpl
+def jackfield_prefix_cache(context):
+    return HalfWay(context.page_size)
+"""
+
+
+DEVICE = """
+from jackfield.hookspecs import hookimpl
+from jackfield_worker_simulated.options import SimulatedOptions
+from jackfield_worker_simulated.worker import SimulatedWorker
+
+
+class Gone(SimulatedWorker):
+    def launch(self, batch):
+        if 13 in batch.token_ids.tolist():
+            raise RuntimeError("the device is gone")
+        return super().launch(batch)
+
+
+@hookimpl
+def jackfield_model_worker(context):
+    return Gone(context, SimulatedOptions(realtime=True, base_us=20000))
+"""
+
+
+@pytest.mark.parametrize("topology", ["processes", "inline"])
+@pytest.mark.parametrize(
+    ("kind", "source", "words"),
+    [("cache", CACHE, "half of the tree is changed"), ("worker", DEVICE, "the device is gone")],
+)
+def test_stop_tells_every_client_and_ends_the_server_with_a_code(
+    site: Site, kind: str, source: str, words: str, topology: str
+) -> None:
+    site.add("acme-ill", plugin_row(kind, "ill", features=["async"]), sources={"ill": source})
+    chosen = {
+        "cache": (*SIMULATED, *SLOW, "--cache-policy", "ill"),
+        "worker": ("--worker", "ill", "--skip-server-warmup"),
+    }
+    with serving(*chosen[kind], "--topology", topology, check=False) as server, ThreadPoolExecutor(3) as pool:
+        long = {"max_new_tokens": 4000, "ignore_eos": True}
+        plain = pool.submit(server.post, "/generate", {"input_ids": [5, 6], "sampling_params": long})
+        stream = pool.submit(server.post, "/generate", {"input_ids": [7, 8], "sampling_params": long, "stream": True})
+        until(lambda: server.scheduler() == (2, 0))
+        culprit = pool.submit(_last_words, server)
+        for answer in (plain.result(DEADLINE), culprit.result(DEADLINE)):
+            assert answer.status_code in (500, 503)
+            assert answer.json()["error"]["message"]
+        assert '"error"' in stream.result(DEADLINE).text
+        assert server.wait() == 1
+        assert words in server.log
+        assert f"{kind}.ill" in server.log
+
+
+def _last_words(server: Server) -> Any:
+    return server.post("/generate", {"input_ids": [13, 13], "sampling_params": {"max_new_tokens": 4}})
