@@ -77,3 +77,20 @@ def test_with_the_worst_case_reserved_nobody_is_retracted(tiny_model: Path, alon
         answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY)
         assert [answer["output_ids"] for answer in answers] == alone["greedy"]
         assert engine.get_server_info()["scheduler"]["retractions"] == 0
+
+
+@pytest.mark.parametrize("event_loop", ["normal", "overlap"])
+def test_b50_an_urgent_request_displaces_one_that_is_not(
+    tiny_model: Path, alone: dict[str, Any], event_loop: str
+) -> None:
+    with tiny(tiny_model, schedule_policy="priority", max_running_requests=2, event_loop=event_loop) as engine:
+        low = [engine.generate(input_ids=prompt, sampling_params=GREEDY, stream=True) for prompt in PROMPTS[:2]]
+        for stream in low:
+            next(stream)
+        high = engine.generate(input_ids=PROMPTS[2], sampling_params=GREEDY, priority=11)
+        assert high["output_ids"] == alone["greedy"][2]
+        assert high["meta_info"]["num_retractions"] == 0
+        seen = [list(stream)[-1] for stream in low]
+        assert [answer["output_ids"] for answer in seen] == alone["greedy"][:2]
+        assert [answer["meta_info"]["num_retractions"] for answer in seen] == [0, 1]
+        assert_alive(engine)

@@ -116,11 +116,14 @@ def test_gauges_of_a_report(setting: Setting) -> None:
 
 def test_counters_travel_as_increases(setting: Setting) -> None:
     for _ in range(3):
-        setting.report(prefill_tokens=10, cached_tokens=30, decode_tokens=4, evicted_tokens=7, new_steps=2)
+        setting.report(
+            prefill_tokens=10, cached_tokens=30, decode_tokens=4, evicted_tokens=7, new_steps=2, retracted_requests=5
+        )
     assert setting.total("realtime_tokens_total", mode="prefill_compute") == 30
     assert setting.total("realtime_tokens_total", mode="prefill_cache") == 90
     assert setting.total("realtime_tokens_total", mode="decode") == 12
     assert setting.total("evicted_tokens_total") == 21
+    assert setting.total("num_retracted_requests_total") == 15
     assert setting.total("scheduler_steps_total") == 6
     assert setting.last("cache_hit_rate") == 0.75
 

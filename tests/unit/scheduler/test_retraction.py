@@ -174,6 +174,14 @@ def test_the_records_tell_who_was_retracted() -> None:
     assert [record.admitted for record in policy.records if 2 in record.admitted] == [(1, 2), (2,)]
 
 
+def test_the_life_of_a_request_tells_of_it() -> None:
+    run, _, new = in_a_pool_for_one_and_a_half()
+    run.run()
+    (life,) = run.scheduler.why(new)["requests"]
+    events = [event["event"] for event in life["events"] if event["event"] in ("admitted", "retracted", "ended")]
+    assert events == ["admitted", "retracted", "admitted", "ended"]
+
+
 class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str, Any]] = []
