@@ -232,3 +232,24 @@ def test_a_worker_that_runs_no_processors_is_not_started_with_any() -> None:
         engine.generate(input_ids=[5], sampling_params={"logits_processors": {"dry": {}}})
     assert refused.value.param == "logits_processors"
     assert "--logits-processors" in refused.value.message
+
+
+def test_a_checkpoints_repetition_penalty_is_a_requests_default(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs: dict[str, Any] = {"json_model_override_args": {"generation_config": {"repetition_penalty": 1.4}}}
+    with tiny(tiny_model) as engine:
+        plain = engine.generate(input_ids=[5, 5, 6], sampling_params=GREEDY)["output_ids"]
+        wanted = engine.generate(input_ids=[5, 5, 6], sampling_params={**GREEDY, "repetition_penalty": 1.4})[
+            "output_ids"
+        ]
+    assert plain != wanted
+    with tiny(tiny_model, **theirs) as engine:
+        assert engine.generate(input_ids=[5, 5, 6], sampling_params=GREEDY)["output_ids"] == wanted
+        off = {**GREEDY, "repetition_penalty": 1}
+        assert engine.generate(input_ids=[5, 5, 6], sampling_params=off)["output_ids"] == plain
+    with tiny(tiny_model, sampling_defaults="openai", **theirs) as engine:
+        assert engine.generate(input_ids=[5, 5, 6], sampling_params=GREEDY)["output_ids"] == plain
+    with tiny(tiny_model, worker="simulated", **theirs) as engine:
+        assert engine.generate(input_ids=[5], sampling_params={"max_new_tokens": 2})
+    assert "repetition_penalty = 1.4 is not applied: worker 'simulated' lacks 'penalties'" in caplog.text

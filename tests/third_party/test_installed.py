@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jackfield.hookspecs import KINDS
 from tests.third_party.environment import STRANGERS, Environment
 from tests.unit.stack.distributions import Site, plugin_row
 
@@ -21,6 +22,7 @@ PLUGINS = {
     ("schedule_policy", "least-work", "least-work-policy"),
     ("attention", "columnar", "columnar-attention"),
     ("metrics", "statsd", "statsd-sink"),
+    ("logits_processor", "allow-ids", "allow-ids-processor"),
 }
 
 
@@ -97,7 +99,7 @@ def test_a_stranger_is_not_chosen_unless_named_or_allowed(environment: Environme
     stack = explain(environment, tmp_path, "--page-size", "16")
     for kind, name, distribution in PLUGINS:
         assert name not in {row["name"] for row in stack["plugins"] if row["kind"] == kind}
-        if kind != "metrics":
+        if KINDS[kind].exclusive:
             assert f"--plugin-allow {distribution}" in why_not(stack, kind, name)
     allowed = explain(
         environment, tmp_path, "--page-size", "16", "--plugin-allow", "least-work-policy,columnar-attention"

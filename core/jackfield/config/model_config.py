@@ -16,11 +16,10 @@ from jackfield.config.dtype import checkpoint_dtype
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.layer import merge_overrides
 
-SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p")
+SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """Entries of generation_config that become a request's defaults."""
 
 _NEUTRAL: Mapping[str, object] = {
-    "repetition_penalty": 1.0,
     "frequency_penalty": 0.0,
     "presence_penalty": 0.0,
     "no_repeat_ngram_size": 0,
@@ -42,7 +41,7 @@ class ModelConfig:
     derived_context_length    longest sequence the model allows by its own configuration; None: it does not say
     dtype                     the checkpoint's dtype, a torch name; None: the configuration does not say
     eos_token_ids             end tokens of the config and of its generation_config, in that order, without repeats
-    default_sampling_params   what generation_config says of temperature, top_p, top_k and min_p
+    default_sampling_params   what generation_config says of `SAMPLING_DEFAULTS`
     hf                        the whole configuration with the overrides laid over it
     source                    the file it came from, in words, for messages
     notes                     what was found in the configuration and is not applied, one sentence each
@@ -170,16 +169,14 @@ def _positive(hf: Mapping[str, Any], name: str, source: str) -> int:
 
 
 def _sampling(generation: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Defaults and notes. With `do_sample` false the sampling entries are without meaning there and here."""
+    """Defaults and notes. With `do_sample` false the entries of the draw are without meaning, there and here."""
     notes = tuple(
         f"{source}: generation_config's {name} = {generation[name]!r} is not applied by this version"
         for name, neutral in _NEUTRAL.items()
         if generation.get(name) is not None and generation[name] != neutral
     )
-    if generation.get("do_sample") is False:
-        return {}, notes
     defaults = {}
-    for name in SAMPLING_DEFAULTS:
+    for name in ("repetition_penalty",) if generation.get("do_sample") is False else SAMPLING_DEFAULTS:
         value = generation.get(name)
         if value is None:
             continue

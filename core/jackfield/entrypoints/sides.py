@@ -4,6 +4,7 @@ scheduler with its worker, and the detokenizer. Knows no process and no socket: 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -50,6 +51,8 @@ from jackfield.stack.loading import LoadedStack
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.parameters import KIND as LOGITS_PROCESSOR
 from jackfield.stack.parameters import BadParameters, RequestParameters, parameters_model, parse_parameters
+
+log = logging.getLogger(__name__)
 
 
 class Texts:
@@ -114,10 +117,15 @@ class MainSide:
 def sampling_defaults(plan: ReplicaPlan, processors: Processors) -> dict[str, Any]:
     """Checked once, at start, so that a broken checkpoint or setting is refused there and not at each request."""
     defaults: dict[str, Any] = {}
+    features = worker_features(plan)
     if plan.args.sampling_defaults == "model":
         defaults.update(plan.facts.config.default_sampling_params)
+        for field, feature in features.lacking(check_defaults(defaults)):
+            # The checkpoint's wish and nobody's order: said, and no reason to run nothing.
+            value = defaults.pop(field)
+            log.warning("the model's %s = %s is not applied: worker %r lacks %r", field, value, features.name, feature)
     defaults.update(plan.args.preferred_sampling_params or {})
-    worker_features(plan).check_defaults(check_defaults(defaults, processors))
+    features.check_defaults(check_defaults(defaults, processors))
     return defaults
 
 

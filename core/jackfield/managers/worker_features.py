@@ -41,15 +41,16 @@ class WorkerFeatures:
 
     def check(self, params: SamplingParams) -> None:
         """Raises RequestError naming the first field that the worker does not serve."""
-        for field, feature in self._lacking(params):
+        for field, feature in self.lacking(params):
             raise RequestError(self._refusal(field, feature), param=field, code="not_supported")
 
     def check_defaults(self, params: SamplingParams) -> None:
         """The same for what the operator or the checkpoint gives to every request. Raises ConfigurationError."""
-        for field, feature in self._lacking(params):
+        for field, feature in self.lacking(params):
             raise ConfigurationError(f"default sampling parameters: {self._refusal(field, feature)}")
 
-    def _lacking(self, params: SamplingParams) -> list[tuple[str, str]]:
+    def lacking(self, params: SamplingParams) -> list[tuple[str, str]]:
+        """What these settings ask for in vain: (field, feature)."""
         return [
             (field, feature)
             for field, feature in FEATURE_OF.items()

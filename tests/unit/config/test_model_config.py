@@ -136,13 +136,15 @@ def test_sampling_defaults_come_from_the_generation_config() -> None:
         "top_k": 50,
     }
     assert make({"generation_config": {**generation, "do_sample": False}}).default_sampling_params == {}
+    penalised = {**generation, "repetition_penalty": 1.1, "do_sample": False}  # greedy search has it too
+    assert make({"generation_config": penalised}).default_sampling_params == {"repetition_penalty": 1.1}
     assert make({"generation_config": {"temperature": 0.6}}).default_sampling_params == {"temperature": 0.6}
 
 
 def test_a_default_that_is_not_applied_is_said() -> None:
-    config = make({"generation_config": {"repetition_penalty": 1.1, "num_beams": 1, "typical_p": None}})
+    config = make({"generation_config": {"frequency_penalty": 1.1, "num_beams": 1, "typical_p": None}})
     assert len(config.notes) == 1
-    assert "repetition_penalty = 1.1" in config.notes[0]
+    assert "frequency_penalty = 1.1" in config.notes[0]
 
 
 def test_overrides_are_merged_deeply_and_change_what_is_derived() -> None:
