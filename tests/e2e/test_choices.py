@@ -43,15 +43,25 @@ def test_b28_answers_are_prompt_major(together: bool) -> None:
         assert [len(answer["output_ids"]) for answer in answers] == [2, 2, 3, 3, 4, 4]  # with the end token
 
 
+@pytest.mark.parametrize("loop", ["normal", "overlap"])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize(("cache", "once"), [("radix", True), ("chunk", False)])
-def test_a_shared_prompt_is_computed_once_where_the_cache_shares(cache: str, once: bool, page_size: int) -> None:
+def test_a_shared_prompt_is_computed_once_where_the_cache_shares(
+    cache: str, once: bool, page_size: int, loop: str
+) -> None:
     n, length = 5, len(PROMPTS[0])
-    with without_tokenizer(cache_policy=cache, page_size=page_size) as engine:
+    with without_tokenizer(cache_policy=cache, page_size=page_size, event_loop=loop) as engine:
         answers = engine.generate(input_ids=PROMPTS[0], sampling_params={**FEW, "n": n})
         # The last token of a prompt is always computed, and a page is shared whole.
         tail = length - (length - 1) // page_size * page_size
         assert computed(answers) == (length + (n - 1) * tail if once else n * length)
+        assert_alive(engine)
+
+
+def test_with_a_prompt_in_chunks_at_most_the_last_piece_is_computed_again() -> None:
+    with without_tokenizer(max_prefill_tokens=24) as engine:
+        answers = engine.generate(input_ids=PROMPTS[0], sampling_params={**FEW, "n": 5})
+        assert [one["meta_info"]["cached_tokens"] for one in answers] == [0, 96, 96, 96, 96]
         assert_alive(engine)
 
 

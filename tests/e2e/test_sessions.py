@@ -149,7 +149,9 @@ def test_a_beginning_token_stands_once(tiny_model: Any) -> None:
 
 def test_limits_of_the_run() -> None:
     with without_tokenizer(max_sessions=2, max_session_tokens=12) as engine:
+        assert engine.get_server_info()["sessions"] == {"open": 0, "tokens": 0}
         first = engine.open_session(10**6)
+        assert engine.get_server_info()["sessions"] == {"open": 1, "tokens": 0}
         engine.open_session(session_id="second")
         with pytest.raises(RequestError, match="2 sessions are open") as refused:
             engine.open_session()

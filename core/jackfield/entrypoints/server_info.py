@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from jackfield import __version__
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.monitor import Monitor
+from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.stack.report import stack_report
 from jackfield.stack.resolved import Resolution
 
@@ -19,6 +20,9 @@ class Replica(Protocol):
     resolution: Resolution
     stack_hash: str
     monitor: Monitor
+
+    @property
+    def tokenizer_manager(self) -> TokenizerManager: ...
 
     @property
     def failure(self) -> BaseException | None: ...
@@ -54,6 +58,7 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
         },
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
         "kv_tiers": _tiers(state),
+        "sessions": replica.tokenizer_manager.sessions.numbers(),
         "faults": replica.monitor.faults(),
         "failure": None if replica.failure is None else error_text(replica.failure),
         "processes": [{"role": role, "pid": pid} for role, pid in replica.processes],

@@ -20,6 +20,7 @@ class Node:
     prompt_length   tokens of its context before its answer
     open      it still runs: its answer is not known
     number    turns count up in the order of their beginning
+    children  by their numbers
     """
 
     __slots__ = ("children", "kept", "label", "number", "open", "own", "parent", "prompt_length")
@@ -32,7 +33,7 @@ class Node:
         self.prompt_length = kept + len(prompt)
         self.open = True
         self.number = number
-        self.children: list[Node] = []
+        self.children: dict[int, Node] = {}
 
     @property
     def length(self) -> int:
@@ -53,11 +54,11 @@ class Node:
 
     def below(self) -> Iterator[Node]:
         """All turns that go on from this one, directly or not."""
-        rest = list(self.children)
+        rest = list(self.children.values())
         while rest:
             node = rest.pop()
             yield node
-            rest.extend(node.children)
+            rest.extend(node.children.values())
 
 
 class SessionTree:
@@ -65,7 +66,7 @@ class SessionTree:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.roots: list[Node] = []
+        self.roots: dict[int, Node] = {}
         self.tokens = 0
         self.detached: set[str] = set()
         self._reserved: dict[int, int] = {}
@@ -88,7 +89,7 @@ class SessionTree:
         self._numbers += 1
         node = Node(label, parent, kept, prompt, self._numbers)
         self.nodes[label] = node
-        self._siblings(parent).append(node)
+        self._siblings(parent)[node.number] = node
         self._reserved[node.number] = len(prompt) + most
         self.tokens += self._reserved[node.number]
         return node
@@ -102,13 +103,13 @@ class SessionTree:
         """As if the turn had never begun. It is open, so nothing goes on from it."""
         self.tokens -= self._reserved.pop(node.number)
         del self.nodes[node.label]
-        self._siblings(node.parent).remove(node)
+        del self._siblings(node.parent)[node.number]
 
     def detach(self, nodes: list[Node]) -> None:
         """None of them is open, and with each all that goes on from it is among them."""
         for node in nodes:
             del self.nodes[node.label]
-            self._siblings(node.parent).remove(node)
+            del self._siblings(node.parent)[node.number]
             self.tokens -= len(node.own)
             self.detached.add(node.label)
 
@@ -116,7 +117,7 @@ class SessionTree:
         """Undo `detach`."""
         for node in nodes:
             self.nodes[node.label] = node
-            self._siblings(node.parent).append(node)
+            self._siblings(node.parent)[node.number] = node
             self.tokens += len(node.own)
         self.drop(nodes)
         self.nodes = dict(sorted(self.nodes.items(), key=lambda item: item[1].number))
@@ -125,5 +126,5 @@ class SessionTree:
         """Detached ones will not come back."""
         self.detached.difference_update(node.label for node in nodes)
 
-    def _siblings(self, parent: Node | None) -> list[Node]:
+    def _siblings(self, parent: Node | None) -> dict[int, Node]:
         return self.roots if parent is None else parent.children

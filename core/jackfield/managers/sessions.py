@@ -25,6 +25,8 @@ from jackfield.observability.clock import Clock
 
 MAX_ID_CHARS = 128
 MAX_SECONDS = 2**31
+MAX_TURNS = 4096
+"""Most turns in one session: a turn of few tokens takes more memory than they do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,13 @@ class Sessions:
         with self._lock:
             self._reap()
             return len(self._sessions)
+
+    def numbers(self) -> dict[str, int]:
+        """How many are open, and the tokens of their turns, with what running ones may still add."""
+        with self._lock:
+            self._reap()
+            tokens = sum(session.tree.tokens for session in self._sessions.values())
+            return {"open": len(self._sessions), "tokens": tokens}
 
     def open(
         self,
@@ -157,6 +166,12 @@ class Sessions:
                 raise RequestError(
                     f"the session holds {held} tokens of at most {session.tokens}: a prompt of {len(prompt)} and an "
                     f"answer of up to {most} do not fit. Ask for fewer, or open a new session.",
+                    param="session_params",
+                )
+            if len(tree.nodes) - len(removed) >= MAX_TURNS:
+                raise RequestError(
+                    f"the session has {len(tree.nodes) - len(removed)} turns, and takes no more. Replace some, or open a "
+                    "new session.",
                     param="session_params",
                 )
             tree.detach(removed)

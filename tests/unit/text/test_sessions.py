@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jackfield.managers.errors import RequestError
 from jackfield.managers.session_params import SessionParams, session_params
-from jackfield.managers.sessions import SessionLimits, Sessions, Turn
+from jackfield.managers.sessions import MAX_TURNS, SessionLimits, Sessions, Turn
 from jackfield.observability.clock import ManualClock
 
 
@@ -121,6 +121,26 @@ def test_tokens_are_bounded_with_what_a_running_answer_may_add(sessions: Session
     refused(lambda: begin(sessions, one, "e", [1], 0), "session_params", "holds 40 tokens")
     small = sessions.open(max_tokens=30, capacity_of_str_len=5)
     refused(lambda: begin(sessions, small, "a", [1] * 6, 0), "session_params", "at most 5")
+
+
+def test_turns_are_bounded_too(clock: ManualClock) -> None:
+    store = Sessions(clock, SessionLimits(sessions=1, tokens=10**6, timeout=100.0))
+    one = store.open()
+    for number in range(MAX_TURNS):
+        turn(store, one, f"t{number}", [1], [], rid=None if number == 0 else "t0")
+    refused(lambda: begin(store, one, "more", [1]), "session_params", f"has {MAX_TURNS} turns")
+    assert store.numbers() == {"open": 1, "tokens": MAX_TURNS}
+    assert turn(store, one, "anew", [1], [2], rid="t0", replace=True) == [1]
+    assert store.numbers() == {"open": 1, "tokens": 3}
+
+
+def test_a_long_conversation_is_put_together_from_all_its_turns(clock: ManualClock) -> None:
+    store = Sessions(clock, SessionLimits(sessions=1, tokens=10**6, timeout=100.0))
+    one = store.open()
+    for number in range(2000):
+        turn(store, one, f"t{number}", [number], [number])
+    context = list(store.resume({"id": one}).context)
+    assert context == [number for number in range(2000) for _ in range(2)]
 
 
 def test_sessions_are_bounded_and_ids_are_not_used_twice(sessions: Sessions) -> None:
@@ -307,7 +327,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert tree.open_turns == len(self.open)
         held = sum(len(node.own) for node in tree.nodes.values()) + 5 * len(self.open)
         assert tree.tokens == held
-        linked = [*tree.roots, *(child for node in tree.nodes.values() for child in node.children)]
+        linked = [*tree.roots.values(), *(child for node in tree.nodes.values() for child in node.children.values())]
         assert sorted(node.label for node in linked) == sorted(tree.nodes)
 
 

@@ -117,7 +117,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         Level.KEY,
         info.info,
         "Arguments, the stack with its hash and reasons, the scheduler's and the KV pool's numbers, processes.",
-        answer="version, args (keys are never shown), stack, scheduler, kv, faults, failure, processes",
+        answer="version, args (keys are never shown), stack, scheduler, kv, sessions, faults, failure, processes",
     ),
     _get(
         "/plugins",
