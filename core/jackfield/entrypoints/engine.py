@@ -84,6 +84,11 @@ class Engine:
         tenant: str | Sequence[str | None] | None = ...,
         deadline_s: float | Sequence[float | None] | None = ...,
         session_params: Mapping[str, Any] | None = ...,
+        return_logprob: bool | Sequence[bool | None] | None = ...,
+        logprob_start_len: int | Sequence[int | None] | None = ...,
+        top_logprobs_num: int | Sequence[int | None] | None = ...,
+        token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = ...,
+        return_text_in_logprobs: bool | None = ...,
     ) -> Any: ...
 
     @overload
@@ -100,6 +105,11 @@ class Engine:
         tenant: str | Sequence[str | None] | None = ...,
         deadline_s: float | Sequence[float | None] | None = ...,
         session_params: Mapping[str, Any] | None = ...,
+        return_logprob: bool | Sequence[bool | None] | None = ...,
+        logprob_start_len: int | Sequence[int | None] | None = ...,
+        top_logprobs_num: int | Sequence[int | None] | None = ...,
+        token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = ...,
+        return_text_in_logprobs: bool | None = ...,
     ) -> AnswerStream: ...
 
     def generate(
@@ -115,6 +125,11 @@ class Engine:
         tenant: str | Sequence[str | None] | None = None,
         deadline_s: float | Sequence[float | None] | None = None,
         session_params: Mapping[str, Any] | None = None,
+        return_logprob: bool | Sequence[bool | None] | None = None,
+        logprob_start_len: int | Sequence[int | None] | None = None,
+        top_logprobs_num: int | Sequence[int | None] | None = None,
+        token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
+        return_text_in_logprobs: bool | None = None,
     ) -> Any:
         """Complete one prompt, or a batch of them.
 
@@ -127,6 +142,9 @@ class Engine:
         priority, tenant, deadline_s   what schedule policies may look at, or one a prompt: an int32, higher is more
                           urgent; on whose account, a text; seconds from arrival, which order and end nothing
         session_params    go on with a session: {"id", "rid", "offset", "replace", "drop_previous_output"}, see `open_session`
+        return_logprob    give, in `meta_info`, the log-probability of each output token, of the model's raw logits; with
+                          `logprob_start_len` those of the prompt after that position too, with `top_logprobs_num` the
+                          likeliest tokens, with `token_ids_logprob` those ids, each as [value, id, text or None]
 
         Returns one answer {text, output_ids, meta_info} or, for a list, the answers in its order. Raises RequestError
         naming the field for what cannot be done, and for a request that the scheduler refused or that failed.
@@ -142,6 +160,11 @@ class Engine:
             tenant=tenant,
             deadline_s=deadline_s,
             session_params=session_params,
+            return_logprob=return_logprob,
+            logprob_start_len=logprob_start_len,
+            top_logprobs_num=top_logprobs_num,
+            token_ids_logprob=token_ids_logprob,
+            return_text_in_logprobs=return_text_in_logprobs,
         )
         call = self._mover.submit(request)
         if stream:
@@ -169,6 +192,11 @@ class Engine:
         tenant: str | Sequence[str | None] | None = None,
         deadline_s: float | Sequence[float | None] | None = None,
         session_params: Mapping[str, Any] | None = None,
+        return_logprob: bool | Sequence[bool | None] | None = None,
+        logprob_start_len: int | Sequence[int | None] | None = None,
+        top_logprobs_num: int | Sequence[int | None] | None = None,
+        token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
+        return_text_in_logprobs: bool | None = None,
     ) -> Any:
         """As `generate`, for a running event loop, which is never blocked: `await` gives the answer, or with `stream` an
         async iterator of growing answers."""
@@ -183,6 +211,11 @@ class Engine:
             tenant=tenant,
             deadline_s=deadline_s,
             session_params=session_params,
+            return_logprob=return_logprob,
+            logprob_start_len=logprob_start_len,
+            top_logprobs_num=top_logprobs_num,
+            token_ids_logprob=token_ids_logprob,
+            return_text_in_logprobs=return_text_in_logprobs,
         )
         call = await submit_async(self._mover, request)
         if stream:

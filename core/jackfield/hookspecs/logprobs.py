@@ -19,7 +19,7 @@ class LogprobSpec:
     """What one row wants. Every sampled token gets an entry; tokens of the prompt get one where the spec says so.
 
     top            how many of the likeliest tokens each entry names, >= 0
-    ids            int32 [k] tokens whose values each entry gives beside, distinct
+    ids            int32 [k] tokens whose values each entry gives beside
     prompt_start   first position, >= 1, whose token gets a prompt entry. The entry of position p comes of the forward of
                    position p - 1, so that the row never starts to compute behind prompt_start - 1
     prompt_end     end of those positions; prompt_start == prompt_end: none

@@ -33,6 +33,10 @@ class DecodingScheme(ABC):
     def start(self, hidden: Collection[int], context: Sequence[int]) -> IncrementalDecoder:
         """A decoder for one text. hidden: ids that are not shown; context: ids that come before the text."""
 
+    @abstractmethod
+    def alone(self, token_id: int) -> bytes:
+        """What the token stands for by itself, control tokens with their own text; b"" if there is no such token."""
+
 
 class ByteLevelScheme(DecodingScheme):
     """Context is not used: bytes read the same wherever they stand."""
@@ -43,6 +47,9 @@ class ByteLevelScheme(DecodingScheme):
 
     def start(self, hidden: Collection[int], context: Sequence[int]) -> IncrementalDecoder:
         return ByteLevelDecoder(self.token_bytes, hidden)
+
+    def alone(self, token_id: int) -> bytes:
+        return self.token_bytes(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
         known = self._bytes.get(token_id)
@@ -86,6 +93,10 @@ class PieceScheme(DecodingScheme):
             first_piece=self._first_piece if begins and self._first_drops else None,
         )
 
+    def alone(self, token_id: int) -> bytes:
+        piece = self.piece(token_id)
+        return bytes((piece,)) if isinstance(piece, int) else (piece or "").encode("utf-8")
+
     def piece(self, token_id: int) -> str | int | None:
         """The token's text, or its byte, or None if there is no such token."""
         if token_id not in self._pieces:
@@ -118,6 +129,9 @@ class WindowScheme(DecodingScheme):
             return token_id not in hidden and self._id_to_token(token_id) is not None
 
         return WindowDecoder(self._decode, visible, context=context, may_split=self._may_split)
+
+    def alone(self, token_id: int) -> bytes:
+        return b"" if self._id_to_token(token_id) is None else self._decode([token_id]).encode("utf-8")
 
 
 def scheme_for(decoder: Mapping[str, Any] | None, id_to_token: IdToToken, decode: Decode) -> DecodingScheme:

@@ -7,6 +7,7 @@ request, no channel and no clock; `detokenizer_manager` has those.
 from __future__ import annotations
 
 from jackfield.ipc.messages import FinishReason, RequestOpened, TokenOutput
+from jackfield.managers.logprob_entries import PendingEntries
 from jackfield.managers.stop import StopMatcher
 from jackfield.managers.stop_regex import stop_regexes
 from jackfield.managers.tokenizer import Tokenizer
@@ -16,6 +17,7 @@ class RequestDetokenizer:
     """Feed it the scheduler's entries with `advance`; collect with `take` when `due`.
 
     finish    set when the answer is complete; nothing that comes later is shown
+    entries   log-probabilities of the ids that `take` gives next
     seconds   time spent on the request and not yet told; whoever measures adds to it
     """
 
@@ -29,6 +31,7 @@ class RequestDetokenizer:
         "_started",
         "_stream",
         "_text",
+        "entries",
         "finish",
         "seconds",
     )
@@ -36,6 +39,7 @@ class RequestDetokenizer:
     def __init__(self, opened: RequestOpened, tokenizer: Tokenizer | None) -> None:
         sampling = opened.sampling
         self.finish: FinishReason | None = None
+        self.entries = PendingEntries()
         self.seconds = 0.0
         self._stream = opened.stream
         self._interval = sampling.stream_interval
@@ -51,6 +55,11 @@ class RequestDetokenizer:
         self._started = False
         self._text: list[str] = []
         self._ids: list[int] = []
+
+    @property
+    def pending_ids(self) -> int:
+        """How many ids `take` gives next."""
+        return len(self._ids)
 
     @property
     def due(self) -> bool:

@@ -79,6 +79,7 @@ class DetokenizerManager:
         if not (closed or ends_now or (state.due and not ended_before)):
             return None
         text, ids = state.take()
+        logprobs, prompt_logprobs = state.entries.take()
         ending = closed or ends_now
         seconds = {RequestStage.DETOKENIZE.value: state.seconds} if ending else {}
         if ending:
@@ -94,9 +95,12 @@ class DetokenizerManager:
             cached_tokens=entry.cached_tokens,
             retractions=entry.retractions,
             stage_times={**entry.stage_times, **seconds},
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def _advance(self, state: RequestDetokenizer, entry: TokenOutput) -> None:
+        before, ended = state.pending_ids, state.finish is not None
         try:
             state.advance(entry)
         except Exception:
@@ -110,6 +114,8 @@ class DetokenizerManager:
                     err_type="InternalServerError",
                 )
             )
+        if not ended and (entry.logprobs is not None or entry.prompt_logprobs is not None):
+            state.entries.add(entry, state.pending_ids - before)
 
     def _on_unknown(self, entry: TokenOutput) -> TextOutput | None:
         level = logging.DEBUG if self._warned_of_unknown else logging.WARNING

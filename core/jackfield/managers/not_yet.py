@@ -41,13 +41,7 @@ def _no_choice(value: Any) -> bool:
 NOT_YET: Mapping[str, Callable[[Any], bool]] = {
     "beam_width": _is(1),
     "num_beams": _is(1),
-    "logprobs": _off,
-    "top_logprobs": _is(0),
     "prompt_logprobs": _never,
-    "return_logprob": _off,
-    "top_logprobs_num": _is(0),
-    "logprob_start_len": _is(-1),
-    "token_ids_logprob": _empty,
     "json_schema": _never,
     "regex": _never,
     "ebnf": _never,
@@ -60,7 +54,6 @@ NOT_YET: Mapping[str, Callable[[Any], bool]] = {
     "custom_logit_processor": _never,
     "custom_params": _empty,
     "watermark": _off,
-    "echo": _off,
     "suffix": _empty,
     "return_hidden_states": _off,
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
+from jackfield.managers.logprob_entries import LogprobLog
+from jackfield.managers.logprob_native import TokenText, native_logprobs
 from jackfield.managers.sessions import Turn
 from jackfield.observability.stages import RequestStage, StageTimes
 
@@ -19,6 +21,8 @@ class ReqState:
     finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
     turn         its turn of a session, if it is one
     told         the complete answer was given to whoever streams it
+    logprobs     what came of log-probabilities; None: not asked for. token_text: a token alone as text, where the native
+                 answer is to name tokens by text
     last_token_at   when its newest tokens came, kept by `RequestMetrics`
     """
 
@@ -34,6 +38,8 @@ class ReqState:
         now: float,
         choice: int = 0,
         call_label: str | None = None,
+        logprobs: LogprobLog | None = None,
+        token_text: TokenText | None = None,
     ) -> None:
         self.rid = rid
         self.label = label
@@ -55,6 +61,9 @@ class ReqState:
         self.cached_tokens = 0
         self.retractions = 0
         self.output_ids: list[int] = []
+        self.logprobs = logprobs
+        self.token_text = token_text
+        self._entries_read = 0
         self._text = ""
         self._parts: list[str] = []
         self._unread: list[str] = []
@@ -85,6 +94,16 @@ class ReqState:
         ids, self._ids_read = self.output_ids[self._ids_read :], len(self.output_ids)
         return text, ids
 
+    def new_entries(self) -> int:
+        """The output token from which on log-probabilities came since the last time; with an answer that has none, 0."""
+        begin = self._entries_read
+        self._entries_read = 0 if self.logprobs is None else len(self.logprobs)
+        return begin
+
+    def logprobs_since(self, begin: int) -> dict[str, Any]:
+        """The native answer's fields of output tokens from `begin` on; the prompt's come with the first."""
+        return {} if self.logprobs is None else native_logprobs(self.logprobs, self.token_text, begin)
+
     @property
     def failed(self) -> bool:
         """It ended in an error, and not by an operator's abort."""
@@ -102,6 +121,8 @@ class ReqState:
                 self._parts.append(output.text)
                 self._unread.append(output.text)
             self.output_ids.extend(output.ids)
+            if self.logprobs is not None:
+                self.logprobs.take(output)
             if output.finish is not None:
                 self.finish = output.finish
                 self.finished_at = now
@@ -117,8 +138,9 @@ class ReqState:
         self._ids_told = len(self.output_ids)
         return {"text": self.text, "output_ids": list(self.output_ids), "meta_info": self.meta_info()}
 
-    def meta_info(self) -> dict[str, Any]:
-        """Counts, finish reason and, at the end, times."""
+    def meta_info(self, entries_from: int = 0) -> dict[str, Any]:
+        """Counts, finish reason and, at the end, times. entries_from: the first output token whose log-probabilities are
+        told; the prompt's are told with token 0."""
         meta: dict[str, Any] = {
             "id": self.label,
             "finish_reason": finish_reason_json(self.finish),
@@ -126,6 +148,7 @@ class ReqState:
             "completion_tokens": len(self.output_ids),
             "cached_tokens": self.cached_tokens,
             "num_retractions": self.retractions,
+            **self.logprobs_since(entries_from),
         }
         if self.finished_at is not None:
             meta["e2e_latency"] = self.finished_at - self.received_at

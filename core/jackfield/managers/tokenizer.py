@@ -173,6 +173,14 @@ class Tokenizer:
         """The token as the vocabulary spells it; None if there is none."""
         return self._library.id_to_token(token_id) if 0 <= token_id <= MAX_ID else None
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token alone stands for; it may be a part of a character only. b"" if there is no such token."""
+        return self._scheme.alone(token_id)
+
+    def token_text(self, token_id: int) -> str:
+        """The token alone as text; bytes that are no character are U+FFFD."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
     def token_to_id(self, token: str) -> int | None:
         return self._library.token_to_id(token)
 

@@ -37,6 +37,8 @@ from jackfield.managers.cache_salt import cache_salts
 from jackfield.managers.capacity import check_capacity
 from jackfield.managers.choices import asks_for_several, choice_label, choice_seed, choices_asked
 from jackfield.managers.errors import RequestError, shown
+from jackfield.managers.logprob_entries import CONTEXT, LogprobLog
+from jackfield.managers.logprob_fields import LogprobFields, logprob_fields
 from jackfield.managers.req_state import ReqState, finish_type
 from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.sampling_params import Processors, make_sampling_params
@@ -63,6 +65,7 @@ class GenerateRequest:
     cache_salt         see `cache_salt`, or one a prompt
     priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
     session_params     a mapping, see `session_params`; for one prompt with one answer
+    return_logprob .. return_text_in_logprobs   see `logprob_fields`, or one a prompt (but the last)
     """
 
     prompt: str | Sequence[str] | None = None
@@ -76,6 +79,11 @@ class GenerateRequest:
     tenant: str | Sequence[str | None] | None = None
     deadline_s: float | Sequence[float | None] | None = None
     session_params: Mapping[str, Any] | None = None
+    return_logprob: bool | Sequence[bool | None] | None = None
+    logprob_start_len: int | Sequence[int | None] | None = None
+    top_logprobs_num: int | Sequence[int | None] | None = None
+    token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = None
+    return_text_in_logprobs: bool | None = None
 
     @property
     def is_batch(self) -> bool:
@@ -205,6 +213,14 @@ class TokenizerManager:
                     param="session_params",
                 )
             resumption = self.sessions.resume(request.session_params)
+        logprobs = logprob_fields(
+            request.return_logprob,
+            request.logprob_start_len,
+            request.top_logprobs_num,
+            request.token_ids_logprob,
+            request.return_text_in_logprobs,
+            count,
+        )
         checked = [
             self._check(
                 index=i * n,
@@ -217,6 +233,7 @@ class TokenizerManager:
                 stream=request.stream,
                 call_id=request.call_id,
                 resumption=resumption,
+                logprobs=logprobs[i],
             )
             for i in range(count)
         ]
@@ -433,6 +450,7 @@ class TokenizerManager:
         stream: bool,
         call_id: str | None,
         resumption: Resumption | None,
+        logprobs: LogprobFields | None,
     ) -> CheckedRequest:
         began = self._clock.now()
         param = "prompt" if ids is None else "input_ids"
@@ -459,6 +477,12 @@ class TokenizerManager:
             total_slots=self.limits.total_slots,
             page_size=self.limits.page_size,
         )
+        wanted = None
+        if logprobs is not None:
+            wanted = logprobs.params(prompt_tokens=len(tokens), new_tokens=granted, vocab_size=self.limits.vocab_size)
+            self._worker.check_logprobs(prompt=wanted.start + 1 < len(tokens))
+            if wanted.texts and self.tokenizer is None:
+                raise RequestError("texts need a tokenizer, and this run has none", param="return_text_in_logprobs")
         rid = uuid.uuid4().hex
         state = ReqState(
             rid=rid,
@@ -468,6 +492,8 @@ class TokenizerManager:
             sampling=params,
             stream=stream,
             now=began,
+            logprobs=None if wanted is None else LogprobLog(wanted, tokens[wanted.start :], tokens[-CONTEXT:]),
+            token_text=self.tokenizer.token_text if self.tokenizer and wanted and wanted.texts else None,
         )
         state.times.add(RequestStage.TOKENIZE, self._clock.now() - began)
         if self.tokenizer is None:
@@ -492,6 +518,7 @@ class TokenizerManager:
             deadline=scheduling.deadline,
             cache_salt=cache_salt,
             names=tuple(name for name in (label, call_id) if name is not None),
+            logprobs=wanted,
         )
         return CheckedRequest(request=message, state=state, resumption=resumption, granted=granted)
 
@@ -561,6 +588,8 @@ def _choice(checked: CheckedRequest, choice: int, n: int) -> CheckedRequest:
         now=first.received_at,
         choice=choice,
         call_label=first.label,
+        logprobs=None if first.logprobs is None else first.logprobs.fresh(),
+        token_text=first.token_text,
     )
     if choice == 0:
         state.times = first.times  # the prompt was tokenized once

@@ -16,6 +16,8 @@ PENALTIES = "penalties"
 LOGIT_BIAS = "logit_bias"
 MIN_NEW_TOKENS = "min_new_tokens"
 LOGITS_PROCESSORS = "logits_processors"
+LOGPROBS = "logprobs"
+PROMPT_LOGPROBS = "prompt_logprobs"
 
 FEATURE_OF: Mapping[str, str] = MappingProxyType(
     {
@@ -43,6 +45,15 @@ class WorkerFeatures:
         """Raises RequestError naming the first field that the worker does not serve."""
         for field, feature in self.lacking(params):
             raise RequestError(self._refusal(field, feature), param=field, code="not_supported")
+
+    def check_logprobs(self, *, prompt: bool) -> None:
+        """For a request that wants log-probabilities; prompt: those of its prompt too. Raises RequestError."""
+        for field, feature, asks in (
+            ("return_logprob", LOGPROBS, True),
+            ("logprob_start_len", PROMPT_LOGPROBS, prompt),
+        ):
+            if asks and feature not in self.declared:
+                raise RequestError(self._refusal(field, feature), param=field, code="not_supported")
 
     def check_defaults(self, params: SamplingParams) -> None:
         """The same for what the operator or the checkpoint gives to every request. Raises ConfigurationError."""

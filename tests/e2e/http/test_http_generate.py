@@ -103,7 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"text": "a", "rid": 7}, "rid"),
     ({"text": ["a", "b"], "rid": ["same", "same"]}, "rid"),
     ({"text": "a", "stream": "yes"}, "stream"),
-    ({"text": "a", "return_logprob": True}, "return_logprob"),
+    ({"text": "a", "return_logprob": 1}, "return_logprob"),
     ({"text": "a", "image_data": "file:///etc/passwd"}, "image_data"),
     ({"text": "a", "lora_path": "../x"}, "lora_path"),
     ({"text": "a", "session_params": {"id": "x"}}, "session_params.id"),

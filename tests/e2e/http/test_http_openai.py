@@ -111,7 +111,9 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"messages": HELLO, "stop": [""]}, "stop"),
     (CHAT, {"messages": HELLO, "seed": 1.5}, "seed"),
     (CHAT, {"messages": HELLO, "n": 10**9}, "n"),
-    (CHAT, {"messages": HELLO, "logprobs": True}, "logprobs"),
+    (CHAT, {"messages": HELLO, "logprobs": 3}, "logprobs"),
+    (CHAT, {"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
+    (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     (CHAT, {"messages": HELLO, "top_logprobs": 10**6}, "top_logprobs"),
     (CHAT, {"messages": HELLO, "logit_bias": {str(i): 1 for i in range(5000)}}, "logit_bias"),
     (CHAT, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
@@ -148,9 +150,10 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CMP, {"prompt": "word " * 9000}, "prompt"),
     (CMP, {"prompt": ["a"] * 1025}, "prompt"),
     (CMP, {"prompt": "a", "suffix": "b"}, "suffix"),
-    (CMP, {"prompt": "a", "echo": True}, "echo"),
+    (CMP, {"prompt": "a", "echo": "yes"}, "echo"),
     (CMP, {"prompt": "a", "best_of": 2}, "best_of"),
-    (CMP, {"prompt": "a", "logprobs": 0}, "logprobs"),
+    (CMP, {"prompt": "a", "logprobs": 6}, "logprobs"),
+    (CMP, {"prompt": "a", "logprobs": True}, "logprobs"),
     (CMP, {"prompt": "a", "max_tokens": "many"}, "max_tokens"),
 ]  # fmt: skip
 

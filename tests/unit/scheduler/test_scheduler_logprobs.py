@@ -189,3 +189,30 @@ def test_a_failed_row_needs_no_entries() -> None:
     assert finish is not None
     assert finish.status_code == 500
     check(run.answers[good], [4, 5, 6], wanted)
+
+
+@pytest.mark.parametrize("cache", [PageCache, NoSharingCache])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_a_retraction_in_mid_prefill_repeats_and_loses_none(page_size: int, cache: Any) -> None:
+    run = harness(page_size, cache=cache, max_prefill_tokens=5)
+    rng = random.Random(page_size)
+    prompts = [[(7 * i + j) % 90 for i in range(20 + 5 * j)] for j in range(4)]
+    wants = [LogprobParams(start=start, top=1) for start in (0, 3, 17, 35)]
+    sent = [
+        run.submit(prompt, max_new_tokens=6, logprobs=wanted) for prompt, wanted in zip(prompts, wants, strict=True)
+    ]
+    in_prefill = 0
+    while run.scheduler.state().running or run.scheduler.state().waiting or not run.answers:
+        run.turn()
+        running = run.scheduler._running
+        if len(running) and rng.random() < 0.3:
+            row = rng.randrange(len(running))
+            in_prefill += 0 < running["written"][row] < running["prompt_tokens"][row]
+            run.scheduler._retraction.retract(np.array([row], dtype=np.intp), 0, run.clock.now())
+            run.scheduler.check_invariants()
+    assert in_prefill > 1
+    for rid, prompt, wanted in zip(sent, prompts, wants, strict=True):
+        check(run.answers[rid], prompt, wanted)
+        assert len(run.answers[rid].ids) == 6
+    assert sum(run.answers[rid].last.retractions for rid in sent) > 4
+    run.assert_at_rest()

@@ -168,13 +168,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 ASKING: dict[str, list[Any]] = {
     "beam_width": [2],
     "num_beams": [4],
-    "logprobs": [True, 0, 5],
-    "top_logprobs": [1, False],
     "prompt_logprobs": [0],
-    "return_logprob": [True],
-    "top_logprobs_num": [1],
-    "logprob_start_len": [0],
-    "token_ids_logprob": [[1]],
     "json_schema": ["{}", {}],
     "regex": ["a"],
     "ebnf": ["root ::= 'a'"],
@@ -187,7 +181,6 @@ ASKING: dict[str, list[Any]] = {
     "custom_logit_processor": ["x", ""],
     "custom_params": [{"a": 1}],
     "watermark": [True],
-    "echo": [True],
     "suffix": ["x"],
     "return_hidden_states": [True, "last"],
 }
@@ -196,16 +189,12 @@ NEUTRAL = {
     "presence_penalty": 0.0,
     "repetition_penalty": 1.0,
     "min_new_tokens": 0,
-    "logprobs": False,
-    "top_logprobs": 0,
     "logit_bias": {},
     "stop_regex": [],
     "response_format": {"type": "text"},
     "tools": [],
     "tool_choice": "none",
-    "logprob_start_len": -1,
     "beam_width": 1,
-    "echo": False,
 }
 
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, check_model, finish_word, json_response, usage
 from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
+from jackfield.entrypoints.http.openai_logprobs import ChatLogprobs, chat_fields
 from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
 from jackfield.managers.capacity import check_capacity
@@ -35,18 +36,20 @@ async def chat_completions(exchange: Exchange) -> ASGIApp:
     _check(exchange, body)
     head = Head.new(exchange, "chatcmpl")
     service = exchange.service
-    call = await service.submit(lambda: _request(exchange, body, head))
+    logprobs = chat_fields(exchange, body)
+    call = await service.submit(lambda: _request(exchange, body, head, logprobs))
+    tell = ChatLogprobs(service.serving.replica.tokenizer_manager.tokenizer)
     if body.stream:
-        updates = service.news(call, pieces)
+        updates = service.news(call, lambda states: pieces(states, tell))
         return EventStream(_events(head, len(call.states), with_usage, await anext(updates), updates))
     answers = await service.answers(call)
-    choices = [_choice(state, answer["text"]) for state, answer in zip(call.states, answers, strict=True)]
+    choices = [_choice(state, answer["text"], tell(state)) for state, answer in zip(call.states, answers, strict=True)]
     return json_response(head.object(KIND, choices, usage(call.states)))
 
 
-def _choice(state: ReqState, text: str) -> dict[str, Any]:
+def _choice(state: ReqState, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "refusal": None}
-    return {"index": state.index, "message": message, "logprobs": None, "finish_reason": finish_word(state.finish)}
+    return {"index": state.index, "message": message, "logprobs": logprobs, "finish_reason": finish_word(state.finish)}
 
 
 def _check(exchange: Exchange, body: ChatBody) -> None:
@@ -82,7 +85,7 @@ def _check(exchange: Exchange, body: ChatBody) -> None:
         )
 
 
-def _request(exchange: Exchange, body: ChatBody, head: Head) -> GenerateRequest:
+def _request(exchange: Exchange, body: ChatBody, head: Head, logprobs: dict[str, Any]) -> GenerateRequest:
     """Renders and tokenizes, so it runs on a thread."""
     replica = exchange.service.serving.replica
     ids = replica.template_manager.encode(
@@ -112,6 +115,7 @@ def _request(exchange: Exchange, body: ChatBody, head: Head) -> GenerateRequest:
         priority=body.priority,
         tenant=body.tenant,
         deadline_s=body.deadline_s,
+        **logprobs,
     )
 
 
@@ -119,8 +123,14 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": "system" if message.role == "developer" else message.role, "content": message.content}
 
 
-def _chunk(head: Head, index: int, delta: dict[str, Any], finish_reason: str | None) -> bytes:
-    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+def _chunk(
+    head: Head,
+    index: int,
+    delta: dict[str, Any],
+    finish_reason: str | None,
+    logprobs: dict[str, Any] | None = None,
+) -> bytes:
+    choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
     return event(head.object(CHUNK, [choice], None))
 
 
@@ -133,8 +143,9 @@ async def _events(
         batch: list[Piece] | None = first
         while batch is not None:
             for piece in batch:
-                if piece.text:
-                    yield _chunk(head, piece.index, {"content": piece.text}, None)
+                logprobs = piece.logprobs if piece.logprobs and piece.logprobs["content"] else None
+                if piece.text or logprobs is not None:
+                    yield _chunk(head, piece.index, {"content": piece.text}, None, logprobs)
                 if piece.finish_reason is not None:
                     yield _chunk(head, piece.index, {}, piece.finish_reason)
                 tokens = piece.usage or tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -18,8 +18,10 @@ from jackfield.entrypoints.http.exchange import (
     usage,
 )
 from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
+from jackfield.entrypoints.http.openai_logprobs import CompletionLogprobs, completion_fields
 from jackfield.entrypoints.http.schemas.openai import COMPLETION_NOT_YET, CompletionBody
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
+from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.tokenizer_manager import GenerateRequest
 
 KIND = "text_completion"
@@ -36,13 +38,21 @@ async def completions(exchange: Exchange) -> ASGIApp:
     request = _request(exchange, body, head)
     service = exchange.service
     call = await service.submit(lambda: request)
-    if body.stream:
-        updates = service.news(call, pieces)
-        return EventStream(_events(head, with_usage, await anext(updates), updates))
-    answers = await service.answers(call)
     states = call.states
+    tokenizer = service.serving.replica.tokenizer_manager.tokenizer
+    echo = _echo(request, len(states), tokenizer) if body.echo else None
+    tell = CompletionLogprobs(tokenizer, echo)
+    if body.stream:
+        updates = service.news(call, lambda states: pieces(states, tell))
+        return EventStream(_events(head, with_usage, echo, await anext(updates), updates))
+    answers = await service.answers(call)
     choices = [
-        _choice(state.index, answer["text"], finish_word(state.finish))
+        _choice(
+            state.index,
+            ("" if echo is None else echo(state.index)) + answer["text"],
+            tell(state),
+            finish_word(state.finish),
+        )
         for state, answer in zip(states, answers, strict=True)
     ]
     return json_response(head.object(KIND, choices, usage(states)))
@@ -64,6 +74,10 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
     if not text:
         check_ids_count(exchange, prompt, "prompt")
     sampling = sampling_params(body, COMPLETION_NOT_YET)
+    if body.max_tokens == 0 and not body.echo:
+        raise ApiError(400, "max_tokens 0 needs echo: true", param="max_tokens", code="invalid_value")
+    if body.echo and exchange.service.serving.replica.tokenizer_manager.tokenizer is None:
+        raise ApiError(400, "echo needs a tokenizer, and this run has none", param="echo", code="not_supported")
     sampling["max_new_tokens"] = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     several = isinstance(prompt, list) and isinstance(prompt[0], str | list)
     labels = head.labels(len(prompt) if several else 1)
@@ -78,24 +92,48 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
         priority=body.priority,
         tenant=body.tenant,
         deadline_s=body.deadline_s,
+        **completion_fields(exchange, body),
     )
 
 
-def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
+def _echo(request: GenerateRequest, answers: int, tokenizer: Tokenizer | None) -> Callable[[int], str]:
+    """The prompt's text by the number of the answer: as it was sent, or what its ids say, special tokens included."""
+    assert tokenizer is not None
+    if request.prompt is not None:
+        texts = [request.prompt] if isinstance(request.prompt, str) else list(request.prompt)
+    else:
+        given: Any = request.input_ids
+        lists = given if isinstance(given[0], list) else [given]
+        texts = [tokenizer.decode(ids, skip_special_tokens=False) for ids in lists]
+    each = answers // len(texts)
+    return lambda index: texts[index // each]
+
+
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
 async def _events(
-    head: Head, with_usage: bool, first: list[Piece], updates: AsyncGenerator[list[Piece], None]
+    head: Head,
+    with_usage: bool,
+    echo: Callable[[int], str] | None,
+    first: list[Piece],
+    updates: AsyncGenerator[list[Piece], None],
 ) -> AsyncGenerator[bytes, None]:
     try:
         tokens = None
+        echoed: set[int] = set()
         batch: list[Piece] | None = first
         while batch is not None:
-            yield b"".join(
-                event(head.object(KIND, [_choice(piece.index, piece.text, piece.finish_reason)], None))
-                for piece in batch
-            )
+            events = []
+            for piece in batch:
+                text = piece.text
+                if echo is not None and piece.index not in echoed:
+                    echoed.add(piece.index)
+                    text = echo(piece.index) + text
+                choice = _choice(piece.index, text, piece.logprobs, piece.finish_reason)
+                events.append(event(head.object(KIND, [choice], None)))
+            yield b"".join(events)
             tokens = batch[-1].usage or tokens
             batch = await anext(updates, None)
         if with_usage:

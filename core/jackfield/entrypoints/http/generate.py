@@ -31,6 +31,11 @@ _IMPLEMENTED = (
     "tenant",
     "deadline_s",
     "session_params",
+    "return_logprob",
+    "logprob_start_len",
+    "top_logprobs_num",
+    "token_ids_logprob",
+    "return_text_in_logprobs",
     "log_metrics",
 )
 _NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
@@ -79,6 +84,11 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
         tenant=body.tenant,
         deadline_s=body.deadline_s,
         session_params=body.session_params,
+        return_logprob=body.return_logprob,
+        logprob_start_len=body.logprob_start_len,
+        top_logprobs_num=body.top_logprobs_num,
+        token_ids_logprob=body.token_ids_logprob,
+        return_text_in_logprobs=body.return_text_in_logprobs,
     )
 
 
@@ -98,6 +108,7 @@ def _updates(states: Sequence[ReqState], batched: bool, incremental: bool) -> li
             # A single request has no index in its answer; it is the only state.
             state = by_index[answer.get("index", 0)]
             answer["text"], answer["output_ids"] = state.delta()
+            answer["meta_info"] = state.meta_info(state.new_entries())
     return answers
 
 

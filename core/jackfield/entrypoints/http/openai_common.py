@@ -10,6 +10,7 @@ from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, end_error, finish_word, usage
+from jackfield.entrypoints.http.openai_logprobs import Tell
 from jackfield.entrypoints.http.schemas.openai import SAMPLING_FIELDS, Sampling
 from jackfield.managers.req_state import ReqState
 
@@ -67,16 +68,18 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of one choice; finish_reason with the last. usage: of the whole call, when this piece completes it."""
+    """New text of one choice; finish_reason with the last. usage: of the whole call, when this piece completes it.
+    logprobs: of the tokens that came with the text, those held back with it included; None: not asked for."""
 
     index: int
     text: str
     finish_reason: str | None
     usage: dict[str, Any] | None = None
+    logprobs: dict[str, Any] | None = None
 
 
-def pieces(states: Sequence[ReqState]) -> list[Piece]:
-    """A reader for `Service.news`. Raises RequestError for a request that failed."""
+def pieces(states: Sequence[ReqState], tell: Tell | None = None) -> list[Piece]:
+    """A reader for `Service.news`. Raises RequestError for a request that failed. tell: see `openai_logprobs`."""
     found = []
     for state in states:
         if state.told or not state.has_news:
@@ -90,7 +93,7 @@ def pieces(states: Sequence[ReqState]) -> list[Piece]:
             continue
         state.told = over
         done = over and all(other.told for other in states)
-        found.append(
-            Piece(state.index, text, finish_word(state.finish) if over else None, usage(states) if done else None)
-        )
+        finish_reason = finish_word(state.finish) if over else None
+        logprobs = None if tell is None else tell(state)
+        found.append(Piece(state.index, text, finish_reason, usage(states) if done else None, logprobs))
     return found

@@ -24,6 +24,7 @@ from jackfield_worker_simulated.cost import step_seconds
 from jackfield_worker_simulated.errors import SimulationError
 from jackfield_worker_simulated.hashing import mix
 from jackfield_worker_simulated.kv_ledger import KVLedger
+from jackfield_worker_simulated.logprobs import LogprobRows, StepEntries
 from jackfield_worker_simulated.mover import SimulatedMover
 from jackfield_worker_simulated.options import SimulatedOptions
 from jackfield_worker_simulated.rows import NOT_STARTED, OpenRows
@@ -34,9 +35,10 @@ DEFAULT_TOTAL_TOKENS = 65536
 
 
 class SimulatedLaunch(Launched):
-    """rows, uids: whom to sample for [m]; at: tokens known then; starts: the result's `starts` [n + 1]; end: of the step."""
+    """rows, uids: whom to sample for [m]; at: tokens known then; starts: the result's `starts` [n + 1]; end: of the step;
+    entries: log-probabilities that are wanted."""
 
-    __slots__ = ("at", "end", "rows", "starts", "step", "uids")
+    __slots__ = ("at", "end", "entries", "rows", "starts", "step", "uids")
 
     def __init__(
         self,
@@ -47,7 +49,9 @@ class SimulatedLaunch(Launched):
         at: NDArray[np.int32],
         starts: NDArray[np.int32],
         end: float,
+        entries: StepEntries | None,
     ) -> None:
+        self.entries = entries
         self.step = step
         self.rows = rows
         self.uids = uids
@@ -90,6 +94,7 @@ class SimulatedWorker(ModelWorker):
         drawn = np.setdiff1d(ids, np.array(context.eos_ids, dtype=np.int32))
         self._drawn = drawn if len(drawn) else ids
         self._rows = OpenRows(self.limits)
+        self._logprobs = LogprobRows(context.vocab_size)
         self._kv = KVLedger(self.limits) if options.verify != "off" else None
         self._prompt_tokens: dict[
             int, int
@@ -125,6 +130,7 @@ class SimulatedWorker(ModelWorker):
             at=self._rows.known[sampled],
             starts=np.concatenate([[0], np.cumsum(batch.sample)]).astype(np.int32),
             end=self._timeline.book(step_seconds(self._options, new_tokens, start)),
+            entries=self._logprobs.step(batch, start, self._rows),
         )
         self._unsampled.append(launched)
         return launched
@@ -144,7 +150,9 @@ class SimulatedWorker(ModelWorker):
         if (self._rows.known[rows[alive]] != at[alive]).any():
             raise SimulationError(f"step {launched.step}: a row was sampled for again before its step was sampled")
         self._rows.append(rows[alive], tokens[alive])
-        return SimulatedResult(self._timeline, launched.end, WorkerResult(tokens=tokens, starts=launched.starts))
+        logprobs = None if launched.entries is None else launched.entries.result(tokens, launched.starts)
+        result = WorkerResult(tokens=tokens, starts=launched.starts, logprobs=logprobs)
+        return SimulatedResult(self._timeline, launched.end, result)
 
     def mover(self) -> SimulatedMover:
         return SimulatedMover(self._kv, self._copies, self._options.copy_us_per_token / 1e6)
@@ -173,6 +181,7 @@ class SimulatedWorker(ModelWorker):
         self._rows.close(batch.closed)
         if self._kv is not None:
             self._kv.close(batch.closed)
+        self._logprobs.apply(batch.closed, batch.opened)
         for opened in batch.opened:
             self._rows.open(opened)
             if self._script is not None:

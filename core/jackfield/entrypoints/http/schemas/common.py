@@ -15,6 +15,7 @@ NotYet = Annotated[Any, Field(description="Not supported by this version: refuse
 
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Strict()]
+Size = Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Strict(), Field(ge=1, le=2**31 - 1)]
 
 

@@ -39,17 +39,23 @@ class GenerateBody(Native):
         None,
         description="Go on with a session: {id, rid, offset, replace, drop_previous_output}. For one prompt with one answer.",
     )
+    return_logprob: Any = Field(
+        None,
+        description="Log-probabilities of the model's raw logits for each output token. This and the next three: or a list, "
+        "one a prompt.",
+    )
+    logprob_start_len: Any = Field(
+        None, description="Those of the prompt too, for the tokens after this position; -1, the default: none."
+    )
+    top_logprobs_num: Any = Field(None, description="How many of the likeliest tokens go with each, at most 100.")
+    token_ids_logprob: Any = Field(None, description="Up to 100 token ids whose values go with each.")
+    return_text_in_logprobs: Any = Field(None, description="Name tokens by text too.")
     log_metrics: Flag | None = Field(None, description="Accepted and without effect.")
     input_embeds: NotYet = None
     image_data: NotYet = None
     video_data: NotYet = None
     audio_data: NotYet = None
     modalities: NotYet = None
-    return_logprob: NotYet = None
-    logprob_start_len: NotYet = None
-    top_logprobs_num: NotYet = None
-    token_ids_logprob: NotYet = None
-    return_text_in_logprobs: NotYet = None
     return_hidden_states: NotYet = None
     return_routed_experts: NotYet = None
     return_prompt_token_ids: NotYet = None
@@ -66,6 +72,10 @@ class GenerateBody(Native):
     max_thinking_tokens: NotYet = None
 
 
+Logprob = list[float | int | str | None]
+"""[value, id, text]: text only if it was asked for; value null for the first token of the prompt's."""
+
+
 class GenerateMeta(Answer):
     id: str
     finish_reason: dict[str, Any] | None
@@ -75,6 +85,15 @@ class GenerateMeta(Answer):
     num_retractions: int = Field(description="How often it gave its memory back and was computed again.")
     e2e_latency: float | None = Field(None, description="Seconds; with the complete answer.")
     stage_times: dict[str, float] | None = Field(None, description="Seconds by stage; with the complete answer.")
+    output_token_logprobs: list[Logprob] | None = Field(None, description="With `return_logprob`: one a token.")
+    output_token_logprobs_length: int | None = None
+    output_top_logprobs: list[list[Logprob]] | None = Field(None, description="With `top_logprobs_num`.")
+    output_token_ids_logprobs: list[list[Logprob]] | None = Field(None, description="With `token_ids_logprob`.")
+    input_token_logprobs: list[Logprob] | None = Field(
+        None, description="Of the prompt from `logprob_start_len` on; the first has no value."
+    )
+    input_top_logprobs: list[list[Logprob] | None] | None = None
+    input_token_ids_logprobs: list[list[Logprob] | None] | None = None
 
 
 class GenerateAnswer(Answer):

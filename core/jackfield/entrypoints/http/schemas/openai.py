@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from jackfield.entrypoints.http.schemas.common import Answer, Count, Flag, NotYet, OpenAI, Text
+from jackfield.entrypoints.http.schemas.common import Answer, Count, Flag, NotYet, OpenAI, Size, Text
 
 
 class StreamOptions(OpenAI):
@@ -61,7 +61,9 @@ class Sampling(OpenAI):
     )
     n: Any = Field(None, description="Answers to each prompt, at most 128; the choices of prompt i are i*n to i*n+n-1.")
     best_of: Any = Field(None, description="Absent, or the same as `n`.")
-    logprobs: NotYet = None
+    logprobs: Any = Field(
+        None, description="Chat: true, or completions: 0 to 5 likeliest tokens; values of the model's raw logits."
+    )
     regex: NotYet = None
     ebnf: NotYet = None
     json_schema: NotYet = None
@@ -69,7 +71,7 @@ class Sampling(OpenAI):
     custom_logit_processor: NotYet = None
 
 
-_NOT_SAMPLING = ("model", "stream", "stream_options", "cache_salt", "priority", "tenant", "deadline_s")
+_NOT_SAMPLING = ("logprobs", "model", "stream", "stream_options", "cache_salt", "priority", "tenant", "deadline_s")
 
 SAMPLING_FIELDS = tuple(name for name in Sampling.model_fields if name not in _NOT_SAMPLING)
 """Fields that go on to `managers.sampling_params` under the same name."""
@@ -79,12 +81,12 @@ class CompletionBody(Sampling):
     prompt: Any = Field(
         description="Text, texts, token ids, or lists of token ids. The text of a special token is that token here."
     )
-    max_tokens: Count | None = Field(None, description="Most tokens to generate; not given: 16.")
-    echo: NotYet = None
+    max_tokens: Size | None = Field(None, description="Most tokens to generate; not given: 16. 0 only with `echo`.")
+    echo: Flag | None = Field(None, description="Begin with the prompt; with `logprobs`, its tokens have theirs.")
     suffix: NotYet = None
 
 
-COMPLETION_NOT_YET = ("echo", "suffix")
+COMPLETION_NOT_YET = ("suffix",)
 
 
 class Message(OpenAI):
@@ -115,7 +117,7 @@ class ChatBody(Sampling):
     functions: NotYet = None
     function_call: NotYet = None
     response_format: NotYet = None
-    top_logprobs: NotYet = None
+    top_logprobs: Any = Field(None, description="How many of the likeliest tokens go with each, 0 to 20.")
 
     @field_validator("chat_template")
     @classmethod
@@ -125,7 +127,7 @@ class ChatBody(Sampling):
         return value
 
 
-CHAT_NOT_YET = ("tools", "tool_choice", "functions", "function_call", "response_format", "top_logprobs")
+CHAT_NOT_YET = ("tools", "tool_choice", "functions", "function_call", "response_format")
 
 
 class CachedTokens(Answer):
@@ -139,10 +141,22 @@ class Usage(Answer):
     prompt_tokens_details: CachedTokens
 
 
+class TextLogprobs(Answer):
+    """One entry a token, those of an echoed prompt first. A token that is a part of a character is "bytes:..."; of several
+    ids with one text, all but the likeliest are "token_id:N"."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None] = Field(description="null for the first token of an echoed prompt.")
+    top_logprobs: list[dict[str, float] | None] | None = Field(
+        description="The likeliest tokens and the token itself; null with `logprobs` 0."
+    )
+    text_offset: list[int] = Field(description="Where the token begins, in characters; stops are not cut off yet.")
+
+
 class CompletionChoice(Answer):
     index: int
     text: str
-    logprobs: None
+    logprobs: TextLogprobs | None
     finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
 
 
@@ -164,10 +178,27 @@ class AssistantMessage(Answer):
     refusal: None
 
 
+class TopLogprob(Answer):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Answer):
+    """One entry a token that usage counts, stop and end tokens included."""
+
+    content: list[TokenLogprob]
+    refusal: None
+
+
 class ChatChoice(Answer):
     index: int
     message: AssistantMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "abort"]
 
 
@@ -189,7 +220,7 @@ class Delta(Answer):
 class ChunkChoice(Answer):
     index: int
     delta: Delta
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
 
 
