@@ -147,6 +147,18 @@ class Moves(RuleBasedStateMachine):
             self.run.collect()
             self.run.scheduler.check_invariants()
             self.nothing_wrong_was_shown()
+            self.the_record_is_true()
+
+    def the_record_is_true(self) -> None:
+        log = self.run.scheduler._decisions
+        state = self.run.scheduler.state()
+        waits = [life for life in log._lives if life.seen is not None]
+        assert len(waits) == state.waiting
+        assert sum(1 for _ in log._lives) == state.waiting + state.running
+        for life in waits:
+            assert life.seen is not None
+            counts = [own + now - then for own, now, then in zip(life.waits, log._rounds, life.seen, strict=True)]
+            assert min(counts) >= 0, counts
 
     def nothing_wrong_was_shown(self) -> None:
         for rid, answer in self.run.answers.items():
@@ -171,11 +183,29 @@ class Moves(RuleBasedStateMachine):
         for rid, new in self.asked.items():
             answer = self.run.answers[rid]
             assert answer.finish is not None
+            self.the_life_is_the_answers(rid)
             if answer.finish.type == "length":
                 assert answer.finish.length == len(answer.ids) <= new
                 assert answer.ids == self.expected(rid)[: answer.finish.length]
         self.run.assert_at_rest()
         type(self).retractions.append(self.run.scheduler.state().retractions)
+
+    def the_life_is_the_answers(self, rid: str) -> None:
+        """What `why` tells of a request that ended is what its client was told."""
+        answer = self.run.answers[rid]
+        (life,) = self.run.scheduler.why(rid)["requests"]
+        kinds = [event["event"] for event in life["events"]]
+        if kinds == ["refused"]:
+            assert answer.ids == []
+            return
+        ended = life["events"][-1]
+        assert (ended["event"], ended["type"], ended["outputs"]) == ("ended", answer.last.finish.type, len(answer.ids))  # type: ignore[union-attr]
+        assert kinds.count("retracted") == answer.last.retractions
+        assert kinds.count("admitted") - kinds.count("retracted") in (0, 1)
+        assert ("first_token" in kinds) == bool(answer.ids)
+        computed = sum(event["tokens"] for event in life["events"] if event["event"] == "prefill")
+        if ended["type"] == "length" and "retracted" not in kinds:
+            assert computed == life["prompt_tokens"] - life["events"][kinds.index("admitted")]["cached"]
 
 
 class PhaseMachine(Moves):
