@@ -53,7 +53,9 @@ class RequestTable(Protocol):
 
     @property
     def cached_tokens(self) -> NDArray[np.int32]:
-        """Tokens that the prefix cache holds for it: a hint for waiting requests (needs `cached_tokens`), exact once admitted."""
+        """Tokens that the prefix cache holds for it: exact once admitted, and a hint for waiting requests (needs
+        `cached_tokens`). A step renews a bounded number of hints after the cache changed, so that one may be some steps old,
+        and 0 for a request that just came in a crowd."""
         ...
 
     @property
@@ -106,7 +108,8 @@ class SchedulerView:
     max_running      most requests that may run at once
     max_prefill      most prefill tokens in one step
     forest           the cache's shape over the waiting requests, whose rows are its keys; only in `order` and `take` of a
-                     policy that needs `forest`, and None even there in a step in which the cache failed at it
+                     policy that needs `forest`, and None even there in a step in which the cache failed at it. With many
+                     waiting it covers those that came first; of the others it says that nothing is cached (node -1)
     waiting          the waiting requests, only in `victims` for one of them
     """
 

@@ -296,3 +296,20 @@ def test_who_waits_at_a_gate_times_out_as_well() -> None:
     assert run.clock.now() == 0.0125
     assert gate.cancelled == [1]
     run.assert_at_rest()
+
+
+def test_a_retraction_resets_neither_clock() -> None:
+    """Running goes on through it, and who ran once can no longer wait too long."""
+    run = SchedulerHarness(
+        total_slots=24, schedule_conservativeness=0.01, request_waiting_timeout=5, request_running_timeout=14
+    )
+    run.submit([1] * 6, rid="first", max_new_tokens=10)
+    run.submit([2] * 6, rid="second", max_new_tokens=18)
+    run.run()
+    assert run.scheduler.state().retractions > 0
+    assert run.answers["first"].ids == run.expected("first", 10)
+    finish, times = finish_of(run, "second"), run.answers["second"].last.stage_times
+    assert finish.message == "The request ran 14.0 s without coming to its end; the limit is 14 s."
+    assert times["queue"] > 0
+    assert run.answers["second"].last.retractions > 0
+    run.assert_at_rest()

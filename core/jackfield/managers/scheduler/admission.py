@@ -128,6 +128,7 @@ class Admission:
         if len(forced):
             order = np.concatenate([forced, order[~np.isin(order, forced)]])
         self._decisions.considered(waiting["uid"], order, len(forced))
+        self._hints.ordered(order)
         turn = _Round(
             tokens_left=tokens,
             places_left=places,

@@ -69,7 +69,7 @@ class WaitingQueue:
 
     def put_back(self, columns: dict[str, NDArray[Any]]) -> None:
         """Retracted requests wait again, each at its place by arrival. They were accepted once: no limit holds for them."""
-        for name in ("computed", "written", "allocated", "held_tokens", "cached_tokens", "row", "goal"):
+        for name in ("computed", "written", "allocated", "held_tokens", "cached_tokens", "hinted", "row", "goal"):
             columns[name][:] = 0
         self.table.extend(columns)
         self._sort()

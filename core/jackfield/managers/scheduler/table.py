@@ -34,6 +34,7 @@ PRIVATE_COLUMNS: Mapping[str, type] = {
     "written": np.int32,  # tokens whose KV is committed to be written; computed of them are launched
     "allocated": np.int32,  # slots in its row, whole pages, the lease's included
     "goal": np.int32,  # tokens known at admission: the prompt, and the outputs of a request that was retracted
+    "hinted": np.int64,  # waiting: the cache's change at which its `cached_tokens` was looked up; 0: never
     "started": np.float64,  # scheduler's clock at the first admission; infinity before it
     "last_token": np.int32,  # newest committed token
     "ignore_eos": np.bool_,

@@ -17,7 +17,7 @@ from jackfield_scheduler_policies.options import options_of
 class LpmOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_queue: int = Field(128, ge=0, description="With more waiting requests than this, arrival order.")
+    max_queue: int = Field(4096, ge=0, description="With more waiting requests than this, arrival order.")
 
 
 class LongestPrefixMatch(SchedulePolicy):
@@ -27,7 +27,7 @@ class LongestPrefixMatch(SchedulePolicy):
     def order(self, waiting: RequestTable, view: SchedulerView) -> NDArray[np.intp] | None:
         if len(waiting) > self.options.max_queue:
             return None
-        return np.lexsort((waiting.uid, -waiting.cached_tokens))
+        return np.argsort(-waiting.cached_tokens, kind="stable")  # rows stand in arrival order
 
 
 @hookimpl
