@@ -22,6 +22,7 @@ from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.preemption import Blocked
 from jackfield.managers.scheduler.queue import WaitingQueue
+from jackfield.managers.scheduler.refusal import Refusal
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable, expected_end
 from jackfield.mem_cache.accounting import round_down, round_up
@@ -69,6 +70,7 @@ class Admission:
         decisions: DecisionLog,
     ) -> None:
         self.blocked: Blocked | None = None
+        self._refused: Refusal | None = None
         self._max_running = max_running
         self._chunk = chunk
         self._hints = hints
@@ -170,8 +172,11 @@ class Admission:
                     told.passed(request.uid, WaitReason.TWIN, cached)
                     turn.passed[row] = True
                     continue
+            whole_need, available = self._need(request), memory.available()
+            if self._still_refused(request.uid, length, whole_need, available, turn):
+                return
             lease = memory.acquire(request.known_key, limit)
-            need = self._need(request) - lease.length
+            need = whole_need - lease.length
             missing = length - lease.length
             first = turn.alone and not turn.rows
             if self._chunk is None:
@@ -179,7 +184,8 @@ class Admission:
             else:
                 whole = missing <= min(turn.tokens_left, self._chunk)
             cuttable = self._chunk is not None and (turn.cuts_left > 0 or first)
-            lacking = need + turn.promised - memory.available()
+            left = memory.available()
+            lacking = need + turn.promised - left
             if turn.places_left <= 0 or (lacking > 0 and not self._runs_alone(length, lease, turn)):
                 if self._policy.preempts and not turn.rows and (whole or cuttable):
                     self.blocked = Blocked(
@@ -193,9 +199,14 @@ class Admission:
                 if turn.places_left <= 0:
                     self._no_place(request.uid)
                 else:
-                    free = memory.free_slots()
-                    numbers = (need, free, memory.available() - free, turn.promised)
-                    told.stopped(WaitReason.MEMORY, *numbers, uid=request.uid)
+                    self._refused = Refusal(
+                        uid=request.uid,
+                        known=length,
+                        changes=memory.changes,
+                        cached=lease.length,
+                        locked=memory.available() - left,
+                    )
+                    self._no_memory(request.uid, need, turn)
                 return  # the first who does not fit waits at the head: memory that comes free is not taken from under it
             if whole:
                 count = most = missing  # one that is longer than the step runs alone
@@ -235,6 +246,27 @@ class Admission:
         elif len(order) < len(waiting):
             told.stopped(WaitReason.LEFT_OUT, len(waiting) - len(order))
 
+    def _still_refused(self, uid: int, known: int, need: int, available: int, turn: _Round) -> bool:
+        """Whether it is plain without a look-up that this request, which did not fit before, does not fit now."""
+        if (
+            self._refused is None
+            or self._policy.preempts
+            or turn.rows
+            or turn.places_left <= 0
+            or not len(self._running)
+        ):
+            return False
+        changes, promised = self._memory.changes, turn.promised
+        refused = self._refused
+        if not refused.lacking(uid, known, changes, need=need, promised=promised, available=available):
+            return False
+        self._no_memory(uid, need - refused.cached, turn)
+        return True
+
+    def _no_memory(self, uid: int, need: int, turn: _Round) -> None:
+        free = self._memory.free_slots()
+        self._decisions.stopped(WaitReason.MEMORY, need, free, self._memory.available() - free, turn.promised, uid=uid)
+
     def _need(self, request: Request) -> int:
         """Slots that the request is expected to take in the end, whole pages."""
         known = np.array([len(request.known_key.tokens)], dtype=np.int32)
@@ -254,6 +286,7 @@ class Admission:
             if turn.places_left > 0:
                 self._waiting.count_skips(turn.passed, 0)
             return np.empty(0, dtype=np.int32)
+        self._refused = None  # what others hold now is not locked for it alone
         rows = np.array(turn.rows, dtype=np.intp)
         stay = np.ones(len(turn.passed), dtype=np.bool_)
         stay[rows] = False
