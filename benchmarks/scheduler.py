@@ -35,6 +35,7 @@ from jackfield.hookspecs import (
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import SamplingParams, ToDetokenizer, TokenizedGenerateRequest, ToMain, ToScheduler
 from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.observability.clock import MonotonicClock
@@ -43,6 +44,7 @@ from jackfield_cache_prefix.radix_cache import RadixCache
 from jackfield_scheduler_loops.normal import NormalLoop
 from jackfield_scheduler_loops.overlap import OverlapLoop
 from jackfield_scheduler_policies.fcfs import FirstComeFirstServed
+from jackfield_scheduler_policies.lpm import LongestPrefixMatch, LpmOptions
 
 PACKAGES = ("jackfield", "jackfield_cache_prefix", "jackfield_scheduler_loops", "jackfield_scheduler_policies")
 VOCAB = 50_000
@@ -98,11 +100,14 @@ class Rig:
         make_loop: Callable[[SchedulerPhases], EventLoop] = NormalLoop,
         make_worker: Callable[[WorkerLimits], ModelWorker] = NullWorker,
         decision_steps: int = 1024,
+        slots: int = 0,
+        conservativeness: float = 1.0,
     ) -> None:
+        """slots: of the pool; 0: more than enough."""
         limits = WorkerLimits(
             max_rows=running + 1,
             max_context=context,
-            total_slots=2 * running * -(-context // PAGE) * PAGE,
+            total_slots=slots or 2 * running * -(-context // PAGE) * PAGE,
             page_size=PAGE,
             vocab_size=VOCAB,
             max_tokens=max(running * PROMPT, context),
@@ -118,6 +123,7 @@ class Rig:
                 max_prefill_tokens=limits.max_tokens,
                 check_invariants="off",
                 decision_steps=decision_steps,
+                schedule_conservativeness=conservativeness,
             ),
             worker=self.worker,
             cache=RadixCache(PAGE),
@@ -201,7 +207,9 @@ class Bench:
             yield f"decode_step_{running}", _figure(what, "ms", values, targets[running])
         yield f"waiting_{self.sizes.waiting}_fcfs", self._waiting()
         yield "decision_record", self._decisions()
+        yield from self._prefix_hints()
         yield from self._cached()
+        yield "refused_long", self._refused()
         yield from self._overlap()
 
     def _waiting(self) -> Figure:
@@ -223,6 +231,63 @@ class Bench:
             b.append(kept.step_cpu(s.steps))
         what = f"scheduler CPU of a decode step with {s.running[0]} running and the record of decisions, over none kept"
         return _ratio(what, a, b, lambda none, some: some / none, "<= 1.03", "ms")
+
+    def _prefix_hints(self) -> Iterator[tuple[str, Figure]]:
+        """What a step pays for the prefix hints of a long queue when the cache has just changed, and for ordering by them."""
+        s = self.sizes
+        rig = self._decoding(s.middle, s.waiting)
+        waiting, memory = rig.scheduler._waiting, rig.scheduler._memory
+        for request in waiting.table["request"].tolist():  # the cache holds the first half of each prompt that waits
+            key = CacheKey(namespace=request.namespace, tokens=request.prompt[: PROMPT // 2])
+            lease = memory._cache.acquire(key, PROMPT // 2)
+            memory._cache.commit(lease, key, np.arange(PAGE, PAGE + PROMPT // 2, dtype=np.int32), final=True)
+            memory._cache.release(lease)
+        hints = PrefixHints(frozenset({"cached_tokens", "forest"}), waiting, memory)
+        policy, view = LongestPrefixMatch(LpmOptions()), rig.scheduler._view()
+
+        def change(work: Callable[[], Any]) -> float:
+            times = []
+            for _ in range(s.steps):
+                memory.changes += 1
+                times.append(rig.cpu(work))
+                order = policy.order(waiting.table.view, view)
+                hints.ordered(np.arange(len(waiting)) if order is None else order)
+            return statistics.median(times)
+
+        many = f"{s.waiting} waiting"
+        for name, what, work, target in (
+            ("hints", "renewing prefix hints after a change of the cache", hints.renew, "<= 2"),
+            ("forest", "the forest of prefixes after a change of the cache", hints.forest, "<= 2"),
+            ("lpm_order", "the order of lpm", lambda: policy.order(waiting.table.view, view), "<= 1"),
+        ):
+            values = [change(work) for _ in range(self.rounds)]
+            yield f"waiting_{s.waiting}_{name}", _figure(f"scheduler CPU of {what}, {many}", "ms", values, target)
+
+    def _refused(self) -> Figure:
+        """A decode step of one, with a long cached prompt at the head of the queue whose tail does not fit; over one with
+        nobody waiting."""
+        s = self.sizes
+
+        def decoding() -> Rig:
+            pool = (s.long + 1024) // PAGE * PAGE
+            rig = Rig(running=2, context=s.long + 64, slots=pool, conservativeness=11.0)
+            rig.submit(prefix, 1)
+            while rig.scheduler.state().steps < 1 or rig.scheduler.state().running:
+                rig.step()
+            rig.submit(rig.ids(PROMPT), 4096)
+            rig.step()
+            rig.step()
+            return rig
+
+        prefix = np.random.default_rng(2).integers(8, VOCAB, s.long - s.tail).tolist()
+        without, beside = decoding(), decoding()
+        beside.submit(prefix + beside.ids(s.tail), 1)
+        a, b = [], []
+        for _ in range(self.rounds):
+            a.append(without.step_cpu(s.steps))
+            b.append(beside.step_cpu(s.steps))
+        what = f"scheduler CPU of a decode step beside a refused prompt of {s.long} tokens, over nobody waiting"
+        return _ratio(what, a, b, lambda none, some: some / none, "", "ms")
 
     def _cached(self) -> Iterator[tuple[str, Figure]]:
         s = self.sizes
