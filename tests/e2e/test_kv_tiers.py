@@ -114,6 +114,36 @@ def test_with_processes(tiny_model: Path, tmp_path: Path, expected: list[list[in
         assert_alive(engine)
 
 
+def test_metrics_tell_of_tiers(tiny_model: Path, tmp_path: Path) -> None:
+    with tiny(
+        tiny_model,
+        **SMALL,
+        metrics=["prometheus"],
+        metrics_interval=0,
+        kv_tier=["host"],
+        kv_tier_block_tokens=16,
+        options={"kv_tier.host": options(tmp_path, "through")["kv_tier.host"]},
+    ) as engine:
+        run(engine, 2)
+        shown = engine.expose_metrics()
+        found = numbers(engine)
+    assert shown is not None
+    text = shown.body.decode()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+    def value(name: str, *labels: str) -> float:
+        (found,) = [
+            float(number)
+            for series, number in lines.items()
+            if series.startswith(f"jackfield_{name}{{") and all(label in series for label in labels)
+        ]
+        return found
+
+    assert value("kv_tier_hits_total", 'tier="host"') == found["host"]["hits"] > 0
+    assert value("kv_loaded_tokens_total") == found[""]["loaded_tokens"] > 0
+    assert value("kv_tier_bytes_total", 'direction="read"') == found["host"]["bytes_read"]
+
+
 def test_write_back_wants_a_cache_that_tells(tiny_model: Path) -> None:
     with pytest.raises(ConfigurationError, match="write-back needs to know what is evicted"):
         tiny(tiny_model, kv_tier=["host"], cache_policy="chunk", options={"kv_tier.host": {"write": "back"}})

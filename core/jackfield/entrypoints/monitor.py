@@ -172,6 +172,8 @@ class Monitor:
                 totals.append(("plugin_hook_seconds_total", labels, row["seconds"]))
         for sink in self.hub.sinks:
             totals.append(("metrics_samples_dropped_total", (("sink", sink.name),), sink.dropped))
+        for tier, numbers in ({} if self._report is None else self._report.tiers).items():
+            totals += _tier_totals(tier, numbers)
         if samples := self._increases.of(totals):
             self.hub.record(samples)
 
@@ -216,6 +218,20 @@ class Monitor:
         samples += [Sample(name="scheduler_step_duration_seconds", value=value) for value in report.step_seconds]
         samples += [Sample(name="scheduler_step_cpu_seconds", value=value) for value in report.step_cpu_seconds]
         return samples
+
+
+def _tier_totals(tier: str, numbers: Mapping[str, int]) -> list[tuple[str, tuple[tuple[str, str], ...], float]]:
+    """The counters of a KV tier; those of all loads come under the name ""."""
+    if not tier:
+        return [("kv_loaded_tokens_total", (), numbers["loaded_tokens"])]
+    label = (("tier", tier),)
+    counted = {"hits": "hits", "misses": "misses", "errors": "errors", "dropped": "dropped_writes"}
+    totals: list[tuple[str, tuple[tuple[str, str], ...], float]] = [
+        (f"kv_tier_{name}_total", label, numbers[number]) for number, name in counted.items()
+    ]
+    for way, number in (("read", "bytes_read"), ("written", "bytes_written")):
+        totals.append(("kv_tier_bytes_total", (*label, ("direction", way)), numbers[number]))
+    return totals
 
 
 class _Increases:

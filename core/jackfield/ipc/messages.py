@@ -188,6 +188,7 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
                          the cache at admission, tokens sampled, tokens evicted from the cache
     retracted_requests   running requests that went back into the queue since the last report
     new_token_ratio      share of the outputs to come that admission reserves now
+    tiers                KV tier -> its numbers so far, and under "" those of loads
     worker_seconds       time in the worker's calls (launch, sample, waiting for a result) since the last report
     step_seconds, step_cpu_seconds     one entry a step since the last report; empty if nobody collects metrics
     faults               plugin -> its account, if this process has a ledger of its own
@@ -211,6 +212,7 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     evicted_tokens: int = 0
     retracted_requests: int = 0
     new_token_ratio: float = 1.0
+    tiers: dict[str, dict[str, int]] = {}
     worker_seconds: float = 0.0
     step_seconds: list[float] = []
     step_cpu_seconds: list[float] = []

@@ -73,6 +73,14 @@ _SCHEDULER = (
         "mode",
         unit="tokens",
     ),
+    _counter("kv_loaded_tokens_total", "Tokens whose KV came back from a tier into the prefix cache.", unit="tokens"),
+    _counter("kv_tier_hits_total", "Blocks that a KV tier was asked for and gave.", "tier"),
+    _counter("kv_tier_misses_total", "Blocks that a KV tier was asked for and did not give.", "tier"),
+    _counter("kv_tier_errors_total", "Calls of a KV tier that failed.", "tier"),
+    _counter("kv_tier_dropped_writes_total", "Blocks not written to a KV tier because its queue was full.", "tier"),
+    _counter(
+        "kv_tier_bytes_total", "Bytes of blocks, by direction: read or written.", "tier", "direction", unit="bytes"
+    ),
     _counter("evicted_tokens_total", "KV slots evicted from the prefix cache.", unit="tokens"),
     _counter(
         "num_retracted_requests_total", "Times that a running request went back into the queue for want of memory."

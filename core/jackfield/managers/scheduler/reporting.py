@@ -111,6 +111,7 @@ class Reporter:
                 evicted_tokens=self._evicted() - self._evicted_before,
                 retracted_requests=self._retracted,
                 new_token_ratio=state.new_token_ratio,
+                tiers={tier: dict(numbers) for tier, numbers in state.tiers.items()},
                 worker_seconds=self._worker_seconds() - self._worker_before,
                 step_seconds=self._step_seconds,
                 step_cpu_seconds=self._step_cpu_seconds,
