@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import statistics
 import sys
 import time
@@ -193,6 +194,7 @@ class Bench:
     def __init__(self, sizes: Sizes, rounds: int) -> None:
         self.sizes = sizes
         self.rounds = rounds
+        self._random = random.Random(3)
         self._new = (rounds + 2) * (sizes.steps + 3) + 16
 
     def _decoding(self, running: int, waiting: int = 0, **parts: Any) -> Rig:
@@ -237,13 +239,14 @@ class Bench:
         s = self.sizes
         rig = self._decoding(s.middle, s.waiting)
         waiting, memory = rig.scheduler._waiting, rig.scheduler._memory
-        for request in waiting.table["request"].tolist():  # the cache holds the first half of each prompt that waits
-            key = CacheKey(namespace=request.namespace, tokens=request.prompt[: PROMPT // 2])
-            lease = memory._cache.acquire(key, PROMPT // 2)
-            memory._cache.commit(lease, key, np.arange(PAGE, PAGE + PROMPT // 2, dtype=np.int32), final=True)
+        for request in waiting.table["request"].tolist():  # of each, the cache holds none to all but a page
+            length = self._random.randrange(PROMPT // PAGE) * PAGE
+            key = CacheKey(namespace=request.namespace, tokens=request.prompt[:length])
+            lease = memory._cache.acquire(key, length)
+            memory._cache.commit(lease, key, np.arange(PAGE, PAGE + length, dtype=np.int32), final=True)
             memory._cache.release(lease)
         hints = PrefixHints(frozenset({"cached_tokens", "forest"}), waiting, memory)
-        policy, view = LongestPrefixMatch(LpmOptions()), rig.scheduler._view()
+        policy, view = LongestPrefixMatch(LpmOptions(max_queue=s.waiting)), rig.scheduler._view()
 
         def change(work: Callable[[], Any]) -> float:
             times = []
