@@ -14,7 +14,9 @@ import torch
 
 from jackfield.hookspecs import SamplingRows
 from jackfield.layers.noise import uniforms
+from jackfield_ops_torch.filters import drop_top, heaviest
 
+_LARGE = 4096  # vocabulary from which a look at the heaviest tokens pays
 _AT_ONCE_CPU = 1 << 16  # elements: the temporaries of one part stay in a core's cache
 _AT_ONCE = 1 << 24  # elements: enough to fill a GPU, while float64 temporaries stay at 128 MiB
 
@@ -26,17 +28,33 @@ def sample(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
         vocab = logits.shape[-1]
         ids = torch.arange(vocab, device=logits.device)
         sampled = rows.temperature > 0
-        sorts = sampled & ((rows.top_k < vocab) | (rows.top_p < 1))
+        filters = sampled & ((rows.top_k < vocab) | (rows.top_p < 1))
+        few = logits.device.type == "cpu" and vocab >= _LARGE  # a GPU sorts faster than the host learns what was proven
         any_min_p = bool((rows.min_p > 0).any())  # it changes nothing in the rows where it is off, but takes time
-        for chosen, is_sorted in ((sampled & ~sorts, False), (sorts, True)):
+        for chosen, filtered in ((sampled & ~filters, False), (filters, True)):
             for part in _parts(chosen, vocab):
                 weights = _weights(logits, largest, rows, part)
-                if is_sorted:
-                    _drop_top(weights, rows.top_k[part], rows.top_p[part])
+                if filtered and few:
+                    part, weights = _draw_from_few(tokens, weights, rows, part)
+                    if part.numel() == 0:
+                        continue
+                if filtered:
+                    drop_top(weights, rows.top_k[part], rows.top_p[part])
                 if any_min_p:
                     weights.masked_fill_(weights < rows.min_p[part, None], 0.0)
                 tokens[part] = race(weights, uniforms(rows.stream[part], ids))
     return tokens.masked_fill(~torch.isfinite(largest), -1)
+
+
+def _draw_from_few(
+    tokens: torch.Tensor, weights: torch.Tensor, rows: SamplingRows, part: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw for the rows whose heaviest tokens prove what top-k and top-p leave; the other rows and their weights."""
+    left, ids, proven = heaviest(weights, rows.top_k[part], rows.top_p[part])
+    left.masked_fill_(left < rows.min_p[part, None], 0.0)
+    drawn = race(left, uniforms(rows.stream[part], ids))
+    tokens[part[proven]] = ids.gather(-1, drawn[:, None]).squeeze(-1)[proven]
+    return part[~proven], weights[~proven]
 
 
 def _parts(chosen: torch.Tensor, vocab: int) -> Iterator[torch.Tensor]:
@@ -53,20 +71,6 @@ def _weights(logits: torch.Tensor, largest: torch.Tensor, rows: SamplingRows, pa
     temperature = rows.temperature[part].clamp_min(torch.finfo(torch.float32).tiny)
     # shifted by the maximum first, so that no temperature, however small, makes an infinity
     return logits[part].sub_(largest[part, None]).div_(temperature[:, None]).exp_()
-
-
-def _drop_top(weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> None:
-    """Set to 0 what top-k and top-p drop. Of equals the lower ids come first.
-
-    top-p keeps a token while the share of those before it is at most top_p, so the first one always stays.
-    """
-    ordered, ids = weights.sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(weights.shape[-1], device=weights.device)
-    before = ordered.cumsum(dim=-1, dtype=torch.float64)
-    limit = before[:, -1:] * top_p[:, None]  # the weights' sum is not 1
-    drop = before.sub_(ordered) > limit
-    drop |= rank >= top_k[:, None]
-    weights.scatter_(-1, ids, ordered.masked_fill_(drop, 0.0))
 
 
 def race(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
