@@ -23,6 +23,7 @@ from jackfield_worker_simulated.batch_checks import check_batch
 from jackfield_worker_simulated.cost import step_seconds
 from jackfield_worker_simulated.errors import SimulationError
 from jackfield_worker_simulated.hashing import mix
+from jackfield_worker_simulated.held_ends import HeldEnds
 from jackfield_worker_simulated.kv_ledger import KVLedger
 from jackfield_worker_simulated.logprobs import LogprobRows, StepEntries
 from jackfield_worker_simulated.mover import SimulatedMover
@@ -93,6 +94,7 @@ class SimulatedWorker(ModelWorker):
         ids = np.arange(context.vocab_size, dtype=np.int32)
         drawn = np.setdiff1d(ids, np.array(context.eos_ids, dtype=np.int32))
         self._drawn = drawn if len(drawn) else ids
+        self._held = HeldEnds(self._drawn)
         self._rows = OpenRows(self.limits)
         self._logprobs = LogprobRows(context.vocab_size)
         self._kv = KVLedger(self.limits) if options.verify != "off" else None
@@ -147,11 +149,14 @@ class SimulatedWorker(ModelWorker):
         # A row that was closed, or given to another request, since the launch still gets its token; it just goes nowhere.
         alive = self._rows.uid[rows] == launched.uids
         tokens = self._draw(launched, alive)
+        failed = self._held.replace(tokens, rows, launched.uids, at)
         if (self._rows.known[rows[alive]] != at[alive]).any():
             raise SimulationError(f"step {launched.step}: a row was sampled for again before its step was sampled")
         self._rows.append(rows[alive], tokens[alive])
         logprobs = None if launched.entries is None else launched.entries.result(tokens, launched.starts)
-        result = WorkerResult(tokens=tokens, starts=launched.starts, logprobs=logprobs)
+        sampled = np.flatnonzero(np.diff(launched.starts))
+        errors = {int(sampled[i]): why for i, why in failed.items()}
+        result = WorkerResult(tokens=tokens, starts=launched.starts, errors=errors, logprobs=logprobs)
         return SimulatedResult(self._timeline, launched.end, result)
 
     def mover(self) -> SimulatedMover:
@@ -179,11 +184,13 @@ class SimulatedWorker(ModelWorker):
 
     def _apply_deltas(self, batch: ModelWorkerBatch) -> None:
         self._rows.close(batch.closed)
+        self._held.close(batch.closed)
         if self._kv is not None:
             self._kv.close(batch.closed)
         self._logprobs.apply(batch.closed, batch.opened)
         for opened in batch.opened:
             self._rows.open(opened)
+            self._held.open(opened)
             if self._script is not None:
                 self._prompt_tokens.setdefault(opened.uid, len(opened.history))
         if self._kv is not None:

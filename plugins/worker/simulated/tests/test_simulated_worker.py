@@ -112,7 +112,9 @@ def split(result: WorkerResult) -> list[list[int]]:
     return [part.tolist() for part in np.split(result.tokens, result.starts[1:-1])]
 
 
-def generate(worker: ModelWorker, prompt: Sequence[int], count: int, *, row: int = 1, uid: int = 1) -> list[int]:
+def generate(
+    worker: ModelWorker, prompt: Sequence[int], count: int, *, row: int = 1, uid: int = 1, **fields: Any
+) -> list[int]:
     """One request alone, in row `row`, in slots of its own, closed again."""
     base = row * 64
     made = run(
@@ -120,7 +122,7 @@ def generate(worker: ModelWorker, prompt: Sequence[int], count: int, *, row: int
         batch(
             uid * 1000,
             (row, 0, prompt),
-            opened=(opening(row, uid, prompt),),
+            opened=(opening(row, uid, prompt, **fields),),
             writes=writing((row, 0, range(base, base + len(prompt)))),
         ),
     )[0]
@@ -240,6 +242,43 @@ def test_a_script_of_ids_and_texts_is_played_by_request_number() -> None:
     assert generate(worker, [5], 3, uid=3) == [7, 8, 2]
     assert generate(make(script="BB", encode=encode), [5], 3, uid=6) == [2, 2, 2]
     assert generate(make(script="", encode=encode), [5], 1, uid=6) == [2]
+
+
+def test_b67_a_script_ends_nobody_before_their_time() -> None:
+    worker = make(script=[[7]])
+    held = generate(worker, [5], 6, min_new_tokens=4, end_ids=ints([2, 9]))
+    assert held[0] == 7
+    assert not {2, 9} & set(held[:4])
+    assert held[4:] == [2, 2]
+    assert generate(make(script=[[7]]), [5], 6, min_new_tokens=4, end_ids=ints([2, 9])) == held
+    assert generate(worker, [5], 3, uid=2) == [7, 2, 2]  # nothing of it is left in the row
+
+
+def test_b67_a_draw_ends_nobody_before_their_time_after_a_retraction_neither() -> None:
+    free = generate(make(), PROMPT, 4)
+    held = generate(make(), PROMPT, 4, min_new_tokens=2, end_ids=ints(free))
+    assert not set(free) & set(held[:2])
+    again = [*PROMPT, held[0]]
+    what = batch(
+        1,
+        (2, 0, again),
+        opened=(opening(2, 4, again, outputs=1, min_new_tokens=2, end_ids=ints(free)),),
+        writes=writing((2, 0, range(20, 27))),
+    )
+    assert run(make(), what) == [[held[1]]]
+
+
+def test_a_request_that_every_token_would_end_too_early_fails_alone() -> None:
+    worker = make()
+    everything = ints(range(VOCAB))
+    what = batch(
+        1,
+        (1, 0, [5]),
+        (2, 0, [6]),
+        opened=(opening(1, 1, [5]), opening(2, 2, [6], min_new_tokens=1, end_ids=everything)),
+        writes=writing((1, 0, [10]), (2, 0, [11])),
+    )
+    assert set(worker.sample(worker.launch(what)).result().errors) == {1}
 
 
 def test_a_script_goes_on_after_a_retraction() -> None:
