@@ -268,6 +268,17 @@ def test_close_reaches_the_tiers_with_what_is_under_way() -> None:
     assert tier.closed
 
 
+def test_close_waits_for_one_copy_behind_the_other() -> None:
+    tier = DictTier(RULES[0])
+    run = TieredRun(tier, total=256, copy_us=1e5)
+    for i in range(3):
+        run.submit([50 + i] * 16, max_new_tokens=1, ignore_eos=True)
+    run.run()
+    assert run.tiers.pending > 1
+    run.scheduler.close()
+    assert len(tier.blocks) == 6
+
+
 def unsteady(draw: Callable[[], float], rate: float) -> Callable[[str], bool]:
     def plan(what: str) -> bool:
         drawn = draw()

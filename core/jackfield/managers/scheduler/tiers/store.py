@@ -75,12 +75,16 @@ class KVTiers:
 
     def poll(self) -> int:
         """Copies that have ended go on their way. Returns how many loads have ended."""
+        ended = self._collect()
+        for runner in self._runners:
+            runner.check()
+        return ended
+
+    def _collect(self) -> int:
         ended = 0
         for moved in self._mover.poll() if self.pending else ():
             if not self._writes.moved(moved) and self.gate.moved(moved):
                 ended += 1
-        for runner in self._runners:
-            runner.check()
         return ended
 
     @property
@@ -101,8 +105,10 @@ class KVTiers:
 
     def close(self) -> None:
         """What is under way to the tiers still gets there, as far as that goes in time."""
-        if self.pending:
+        while before := self.pending:
             self._mover.wait(LAST_COPIES)
-            self.poll()
+            self._collect()
+            if self.pending == before:
+                break
         for runner in self._runners:
             runner.close()
