@@ -35,11 +35,13 @@ def test_scheduler() -> None:
     results = told["results"]
     decode = {f"decode_step_{running}" for running in (2, 4, 8)}
     cached = {"match_insert_1", "match_insert_100", "intake_long", "admit_cached_long"}
-    assert set(results) == decode | cached | {"waiting_10_fcfs", "decision_record", "overlap_device", "overlap_thread"}
-    for name in decode | cached:
+    queue = {"waiting_10_hints", "waiting_10_forest", "waiting_10_lpm_order"}
+    ratios = {"waiting_10_fcfs", "decision_record", "refused_long", "overlap_device", "overlap_thread"}
+    assert set(results) == decode | cached | queue | ratios
+    for name in decode | cached | queue:
         assert results[name]["value"] > 0
         assert all(value > 0 for value in results[name]["values"])
-    for name in ("waiting_10_fcfs", "decision_record", "overlap_device", "overlap_thread"):
+    for name in ratios:
         assert len(results[name]["a"]) == len(results[name]["b"]) == len(results[name]["values"]) == 2
     assert {len(digest) for digest in told["packages"].values()} == {64}
     assert "quiet" in told["machine"]
