@@ -67,6 +67,7 @@ class Monitor:
         self._manager: TokenizerManager | None = None
         self._processes: Processes = list
         self._reports: dict[str, SchedulerReport | PluginReport] = {}
+        self._tiers: Mapping[str, Mapping[str, int]] = {}
         self._increases = _Increases()
 
     def attach(self, manager: TokenizerManager, processes: Processes) -> None:
@@ -91,6 +92,7 @@ class Monitor:
     def on_report(self, report: SchedulerReport) -> None:
         """Raises PluginStop for a sink that failed while `--plugin-faults` is "raise"."""
         self._reports = {**self._reports, "scheduler": report}
+        self._tiers = report.tiers
         self.health.on_report(report)
         self._throughput.on_report(report)
         if self.hub.sinks:
@@ -172,7 +174,7 @@ class Monitor:
                 totals.append(("plugin_hook_seconds_total", labels, row["seconds"]))
         for sink in self.hub.sinks:
             totals.append(("metrics_samples_dropped_total", (("sink", sink.name),), sink.dropped))
-        for tier, numbers in ({} if self._report is None else self._report.tiers).items():
+        for tier, numbers in self._tiers.items():
             totals += _tier_totals(tier, numbers)
         if samples := self._increases.of(totals):
             self.hub.record(samples)
