@@ -215,7 +215,7 @@ def test_the_warm_up_leaves_no_trace(tmp_path: Path) -> None:
         events = [json.loads(line)["event"] for line in (directory / "requests.jsonl").read_text().splitlines()]
         assert events == ["started", "received", "finished", "stopped"]
         events = [json.loads(line)["event"] for line in (directory / "steps.jsonl").read_text().splitlines()]
-        assert events == ["started", *["scheduled", "committed"] * 2, "stopped"]
+        assert events == ["started", *["scheduled", "decided", "committed"] * 2, "stopped"]
 
 
 def test_a_warm_up_that_fails_says_why() -> None:
