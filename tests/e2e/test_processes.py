@@ -251,7 +251,7 @@ def test_each_process_tells_its_observers(tiny_model: Path, tmp_path: Path) -> N
     requests = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
     steps = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert [line["event"] for line in requests] == ["started", "received", "finished", "stopped"]
-    assert {line["event"] for line in steps} == {"started", "scheduled", "committed", "stopped"}
+    assert {line["event"] for line in steps} == {"started", "scheduled", "decided", "committed", "stopped"}
     for lines, role in ((requests, "main"), (steps, "scheduler")):
         assert (lines[0]["role"], lines[0]["pid"], lines[0]["stack_hash"]) == (role, roles[role], digest)
 
