@@ -236,7 +236,7 @@ def test_what_asks_for_nothing_passes(engine: Engine) -> None:
 def test_a_worker_that_does_not_declare_them_is_never_asked(declared: tuple[str, ...]) -> None:
     with without_tokenizer() as simulated:
         manager = simulated._runtime.tokenizer_manager
-        manager._worker = WorkerFeatures(name="plain", declared=frozenset(declared))
+        manager._builder._worker = WorkerFeatures(name="plain", declared=frozenset(declared))
         with pytest.raises(RequestError, match=r"worker 'plain' does not declare '(prompt_)?logprobs'") as refused:
             simulated.generate(input_ids=[5, 6], return_logprob=True, logprob_start_len=0)
         assert refused.value.param == ("logprob_start_len" if declared else "return_logprob")

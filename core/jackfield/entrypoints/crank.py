@@ -13,8 +13,9 @@ from jackfield.entrypoints.calls import ShutDown
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.interrupts import InterruptsHeld
 from jackfield.ipc.messages import ControlReply
+from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.req_state import ReqState
-from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.stack.errors import PluginStop
 
 
@@ -53,7 +54,7 @@ class Crank:
             with self._lock:
                 self._check_open()
                 self._abort_orphans()
-                if (reply := self._manager.reply(control_id)) is not None:
+                if (reply := self._manager.control.reply(control_id)) is not None:
                     return reply
                 self._runtime.turn()
 

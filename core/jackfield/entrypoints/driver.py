@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.ipc.messages import ControlReply
+from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.req_state import ReqState
-from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+from jackfield.managers.tokenizer_manager import TokenizerManager
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Driver:
             if not answered.wait(timeout):
                 raise TimeoutError(f"the scheduler did not answer within {timeout} s")
             with self.lock:
-                reply = self._manager.reply(control_id)
+                reply = self._manager.control.reply(control_id)
                 if reply is None:
                     self.check()
                     raise RuntimeError("a control request was woken without an answer")
@@ -178,7 +179,7 @@ class Driver:
 
     def _wake_controls(self) -> None:
         for control_id, answered in self._controls.items():
-            if self._manager.has_reply(control_id):
+            if self._manager.control.has_reply(control_id):
                 answered.set()
 
 

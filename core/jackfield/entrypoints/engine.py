@@ -18,8 +18,8 @@ from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.launcher import launch
 from jackfield.entrypoints.server_info import server_info
 from jackfield.hookspecs import Exposition
+from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.tokenizer import Tokenizer
-from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
 
 Prompt = str | Sequence[str]
 InputIds = Sequence[int] | Sequence[Sequence[int]]
@@ -270,7 +270,7 @@ class Engine:
         raises RuntimeError with the reason; so does a second call while one waits."""
         if not 0 <= timeout <= MAX_FLUSH_SECONDS:
             raise ValueError(f"timeout is {timeout}; it must be from 0 to {MAX_FLUSH_SECONDS:g} seconds")
-        reply = self._mover.control(lambda manager: manager.flush_cache(timeout))
+        reply = self._mover.control(lambda manager: manager.control.flush_cache(timeout))
         if not reply.ok:
             raise RuntimeError(reply.message)
 
@@ -279,7 +279,7 @@ class Engine:
         if isinstance(self._runtime, InlineRuntime) and self._runtime.failure is not None:
             # Nobody answers any more, but what is left can be read.
             return server_info(self._runtime, self._runtime.scheduler.state().as_data())
-        return server_info(self._runtime, self._mover.control(TokenizerManager.request_state).data)
+        return server_info(self._runtime, self._mover.control(lambda manager: manager.control.request_state()).data)
 
     def why(self, rid: str) -> dict[str, Any]:
         """What became of the request with this id, and why: the answer's `meta_info["id"]`, or the `rid` that was given.
@@ -289,7 +289,7 @@ class Engine:
         """
         if isinstance(self._runtime, InlineRuntime) and self._runtime.failure is not None:
             return self._runtime.scheduler.why(rid)
-        return self._mover.control(lambda manager: manager.why(rid)).detail
+        return self._mover.control(lambda manager: manager.control.why(rid)).detail
 
     def expose_metrics(self, accept: str = "") -> Exposition | None:
         """What a scrape would get from the first sink that answers one, in a format of `accept` (as in HTTP); None: no sink

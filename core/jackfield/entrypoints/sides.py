@@ -34,6 +34,7 @@ from jackfield.hookspecs import (
 )
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.errors import RequestError
+from jackfield.managers.request_builder import ReplicaLimits
 from jackfield.managers.sampling_params import Processors, check_defaults
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.reporting import PluginNumbers
@@ -42,7 +43,7 @@ from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.managers.sessions import SessionLimits, Sessions
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer import Tokenizer
-from jackfield.managers.tokenizer_manager import ReplicaLimits, TokenizerManager
+from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.managers.worker_features import LOGITS_PROCESSORS, WorkerFeatures
 from jackfield.observability.clock import Clock, ManualClock
 from jackfield.stack.errors import PluginStop

@@ -10,7 +10,8 @@ import time
 
 from jackfield.entrypoints.calls import Mover, final_answer
 from jackfield.entrypoints.progress import StartProgress
-from jackfield.managers.tokenizer_manager import GenerateRequest, TokenizerManager
+from jackfield.managers.generate_request import GenerateRequest
+from jackfield.managers.tokenizer_manager import TokenizerManager
 
 PROMPT = "Hi"
 """Short: it must fit into any context that is worth serving."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jackfield.managers.errors import RequestError
+from jackfield.managers.field_checks import for_each
 from jackfield.managers.tokenizer import check_unicode
 
 MAX_CACHE_SALT_CHARS = 256
@@ -18,11 +19,7 @@ MAX_CACHE_SALT_CHARS = 256
 def cache_salts(given: Any, count: int) -> Sequence[str | None]:
     """The salt of each of `count` prompts: one text for all of them, or a list with one for each; None, alone or in a list,
     is no salt. Raises RequestError, which never repeats a salt."""
-    if not isinstance(given, list | tuple):
-        return [_checked(given)] * count
-    if len(given) != count:
-        raise RequestError(f"cache_salt has {len(given)} entries for {count} prompts", param="cache_salt")
-    return [_checked(salt) for salt in given]
+    return [_checked(salt) for salt in for_each("cache_salt", given, count)]
 
 
 def _checked(salt: Any) -> str | None:

@@ -12,7 +12,8 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jackfield.managers.errors import RequestError, shown
+from jackfield.managers.errors import RequestError
+from jackfield.managers.field_checks import whole
 
 MAX_N = 128
 """Most choices of one prompt. A whole call is bounded by --max-prompts-per-request, each prompt counted n times."""
@@ -70,8 +71,4 @@ def choice_label(label: str, choice: int, n: int) -> str:
 
 def choice_count(name: str, value: Any) -> int | None:
     """The checked value of `n` or `best_of`; None is absent. Raises RequestError."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= int(value) <= MAX_N:
-        raise RequestError(f"{name} must be a whole number from 1 to {MAX_N}, not {shown(value)}", param=name)
-    return int(value)
+    return None if value is None else whole(name, value, 1, MAX_N)

@@ -6,13 +6,13 @@ and min-p. A field that has no effect without `return_logprob` is refused withou
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jackfield.ipc.messages import LogprobParams
-from jackfield.managers.errors import RequestError, shown
+from jackfield.managers.errors import RequestError
+from jackfield.managers.field_checks import for_each, refused, whole
 
 MAX_TOP = 100
 MAX_IDS = 100
@@ -42,7 +42,7 @@ class LogprobFields:
             )
         for token in self.ids:
             if token >= vocab_size:
-                raise _refused("token_ids_logprob", f"ids from 0 to {vocab_size - 1}", token)
+                raise refused("token_ids_logprob", f"ids from 0 to {vocab_size - 1}", token)
         values = (prompt_tokens - start + new_tokens) * (1 + self.top + len(self.ids))
         if values > MAX_VALUES:
             raise RequestError(
@@ -59,20 +59,20 @@ def logprob_fields(
     """The fields of each of `count` prompts; None: no log-probabilities. Each argument is one value for all of them, or a
     list with one for each; None, alone or in a list, is absent. Raises RequestError naming the field."""
     if texts is not None and not isinstance(texts, bool):
-        raise _refused("return_text_in_logprobs", "true or false", texts)
+        raise refused("return_text_in_logprobs", "true or false", texts)
     found: list[LogprobFields | None] = []
     for wanted, start, top, ids in zip(
-        _for_each("return_logprob", return_logprob, count),
-        _for_each("logprob_start_len", logprob_start_len, count),
-        _for_each("top_logprobs_num", top_logprobs_num, count),
+        for_each("return_logprob", return_logprob, count),
+        for_each("logprob_start_len", logprob_start_len, count),
+        for_each("top_logprobs_num", top_logprobs_num, count),
         _ids_for_each(token_ids_logprob, count),
         strict=True,
     ):
         if wanted is not None and not isinstance(wanted, bool):
-            raise _refused("return_logprob", "true or false", wanted)
+            raise refused("return_logprob", "true or false", wanted)
         fields = LogprobFields(
-            start=-1 if start is None else _whole("logprob_start_len", start, -1, 2**31 - 1),
-            top=0 if top is None else _whole("top_logprobs_num", top, 0, MAX_TOP),
+            start=-1 if start is None else whole("logprob_start_len", start, -1, 2**31 - 1),
+            top=0 if top is None else whole("top_logprobs_num", top, 0, MAX_TOP),
             ids=_ids(ids),
             texts=bool(texts),
         )
@@ -88,18 +88,10 @@ def logprob_fields(
     return found
 
 
-def _for_each(name: str, given: Any, count: int) -> Sequence[Any]:
-    if not isinstance(given, list | tuple):
-        return [given] * count
-    if len(given) != count:
-        raise RequestError(f"{name} has {len(given)} entries for {count} prompts", param=name)
-    return given
-
-
 def _ids_for_each(given: Any, count: int) -> Sequence[Any]:
     """A list of ids is meant for all prompts; a list of lists has one for each."""
     if isinstance(given, list | tuple) and any(isinstance(entry, list | tuple) for entry in given):
-        return _for_each("token_ids_logprob", given, count)
+        return for_each("token_ids_logprob", given, count)
     return [given] * count
 
 
@@ -107,19 +99,9 @@ def _ids(given: Any) -> tuple[int, ...]:
     if given is None:
         return ()
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise _refused("token_ids_logprob", "a list of token ids, or one a prompt", given)
+        raise refused("token_ids_logprob", "a list of token ids, or one a prompt", given)
     if len(given) > MAX_IDS:
         raise RequestError(
             f"token_ids_logprob holds {len(given)} ids; at most {MAX_IDS} are allowed", param="token_ids_logprob"
         )
-    return tuple(_whole("token_ids_logprob", token, 0, 2**31 - 1) for token in given)
-
-
-def _whole(name: str, value: Any, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
-        raise _refused(name, f"a whole number from {low} to {high}", value)
-    return int(value)
-
-
-def _refused(name: str, want: str, value: Any) -> RequestError:
-    return RequestError(f"{name} must be {want}, not {shown(value)}", param=name)
+    return tuple(whole("token_ids_logprob", token, 0, 2**31 - 1) for token in given)

@@ -3,13 +3,11 @@ refusal. What a policy makes of them is the policy's affair; without one that lo
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jackfield.managers.errors import RequestError, shown
+from jackfield.managers.errors import RequestError
+from jackfield.managers.field_checks import for_each, real, refused, whole
 from jackfield.managers.tokenizer import check_unicode
 
 MAX_TENANT_CHARS = 256
@@ -31,7 +29,7 @@ def scheduling_fields(priority: Any, tenant: Any, deadline_s: Any, count: int) -
     """The fields of each of `count` prompts. Each argument is one value for all of them, or a list with one for each; None,
     alone or in a list, is absent. Raises RequestError naming the field."""
     priorities, tenants, deadlines = (
-        _for_each(name, given, count)
+        for_each(name, given, count)
         for name, given in (("priority", priority), ("tenant", tenant), ("deadline_s", deadline_s))
     )
     return [
@@ -40,28 +38,15 @@ def scheduling_fields(priority: Any, tenant: Any, deadline_s: Any, count: int) -
     ]
 
 
-def _for_each(name: str, given: Any, count: int) -> Sequence[Any]:
-    if not isinstance(given, list | tuple):
-        return [given] * count
-    if len(given) != count:
-        raise RequestError(f"{name} has {len(given)} entries for {count} prompts", param=name)
-    return given
-
-
 def _priority(value: Any) -> int:
-    if value is None:
-        return 0
-    low, high = -(2**31), 2**31 - 1
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
-        raise _refused("priority", f"a whole number from {low} to {high}", value)
-    return int(value)
+    return 0 if value is None else whole("priority", value, -(2**31), 2**31 - 1)
 
 
 def _tenant(value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise _refused("tenant", "a text", value)
+        raise refused("tenant", "a text", value)
     if not 1 <= len(value) <= MAX_TENANT_CHARS:
         raise RequestError(f"tenant has 1 to {MAX_TENANT_CHARS} characters, not {len(value)}", param="tenant")
     check_unicode(value, "tenant")
@@ -72,16 +57,7 @@ def _deadline(value: Any) -> float | None:
     if value is None:
         return None
     want = "a number of seconds above 0"
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise _refused("deadline_s", want, value)
-    try:
-        seconds = float(value)
-    except OverflowError:
-        raise _refused("deadline_s", want, value) from None
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise _refused("deadline_s", want, value)
+    seconds = real("deadline_s", value, want)
+    if seconds <= 0:
+        raise refused("deadline_s", want, value)
     return seconds
-
-
-def _refused(name: str, want: str, value: Any) -> RequestError:
-    return RequestError(f"{name} must be {want}, not {shown(value)}", param=name)

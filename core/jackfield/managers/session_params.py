@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jackfield.managers.errors import RequestError, shown
+from jackfield.managers.field_checks import refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ _FIELDS = ("id", "rid", "offset", "replace", "drop_previous_output")
 def session_params(given: Any) -> SessionParams:
     """Raises RequestError naming the field."""
     if not isinstance(given, Mapping):
-        raise _refused("session_params", "an object", given)
+        raise refused("session_params", "an object", given)
     for name in given:
         if name not in _FIELDS:
             raise RequestError(
@@ -46,10 +47,10 @@ def session_params(given: Any) -> SessionParams:
         raise RequestError("session_params.id is missing: it names the session", param="session_params.id")
     for name in ("id", "rid"):
         if name in sent and not isinstance(sent[name], str):
-            raise _refused(f"session_params.{name}", "a text", sent[name])
+            raise refused(f"session_params.{name}", "a text", sent[name])
     for name in ("replace", "drop_previous_output"):
         if name in sent and not isinstance(sent[name], bool):
-            raise _refused(f"session_params.{name}", "true or false", sent[name])
+            raise refused(f"session_params.{name}", "true or false", sent[name])
     # SGLang's clients send an offset of -1 and a false with everything.
     cuts = sent.get("offset", -1) != -1 or sent.get("drop_previous_output", False)
     if sent.get("replace", False) and "rid" not in sent and cuts:
@@ -72,9 +73,5 @@ def _offset(value: Any) -> int | None:
     whole = not isinstance(value, bool) and isinstance(value, numbers.Integral)
     # 0 is refused: taken at its word it would keep nothing, and SGLang takes it for "append".
     if not whole or not (int(value) == -1 or int(value) >= 1):
-        raise _refused("session_params.offset", "a number of tokens from 1, or -1 for all", value)
+        raise refused("session_params.offset", "a number of tokens from 1, or -1 for all", value)
     return None if int(value) == -1 else int(value)
-
-
-def _refused(name: str, want: str, value: Any) -> RequestError:
-    return RequestError(f"{name} must be {want}, not {shown(value)}", param=name)

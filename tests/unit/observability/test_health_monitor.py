@@ -10,7 +10,9 @@ import pytest
 
 from jackfield.entrypoints.health import HealthMonitor
 from jackfield.ipc.messages import SchedulerReport
-from jackfield.managers.tokenizer_manager import GenerateRequest, ReplicaLimits, TokenizerManager
+from jackfield.managers.generate_request import GenerateRequest
+from jackfield.managers.request_builder import ReplicaLimits
+from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import ManualClock
 from jackfield.stack.errors import PluginStop
 

@@ -8,8 +8,8 @@ import pytest
 
 from jackfield.managers.cache_salt import MAX_CACHE_SALT_CHARS, cache_salts
 from jackfield.managers.errors import RequestError
+from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.scheduler.request import cache_namespace
-from jackfield.managers.tokenizer_manager import GenerateRequest
 
 
 @pytest.mark.parametrize(

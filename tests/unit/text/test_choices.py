@@ -15,8 +15,8 @@ from jackfield.managers.choices import (
     choices_asked,
 )
 from jackfield.managers.errors import RequestError
+from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.sampling_params import check_defaults
-from jackfield.managers.tokenizer_manager import GenerateRequest
 
 
 def refused(*sampling: dict[str, Any], most: int = 1024) -> RequestError:

@@ -14,7 +14,6 @@ from jackfield.entrypoints.http.exchange import Exchange, json_response, unknown
 from jackfield.entrypoints.http.web_pages import refuse_pages
 from jackfield.entrypoints.server_info import server_info
 from jackfield.managers.story import story
-from jackfield.managers.tokenizer_manager import TokenizerManager
 
 
 async def ping(exchange: Exchange) -> ASGIApp:
@@ -88,13 +87,13 @@ async def model_info(exchange: Exchange) -> ASGIApp:
 
 
 async def info(exchange: Exchange) -> ASGIApp:
-    state = await exchange.service.ask(TokenizerManager.request_state)
+    state = await exchange.service.ask(lambda manager: manager.control.request_state())
     return json_response(server_info(exchange.service.serving.replica, state.data))
 
 
 async def why(exchange: Exchange) -> ASGIApp:
     name = exchange.path["rid"]
-    reply = await exchange.service.ask(lambda manager: manager.why(name))
+    reply = await exchange.service.ask(lambda manager: manager.control.why(name))
     told = story(reply.detail, name)
     if not reply.detail["requests"]:
         raise ApiError(404, told[0], code="request_not_known")
@@ -103,7 +102,7 @@ async def why(exchange: Exchange) -> ASGIApp:
 
 async def plugins(exchange: Exchange) -> ASGIApp:
     serving = exchange.service.serving
-    state = await exchange.service.ask(TokenizerManager.request_state)
+    state = await exchange.service.ask(lambda manager: manager.control.request_state())
     told = server_info(serving.replica, state.data)
     return json_response(
         {
@@ -130,7 +129,7 @@ async def flush_cache(exchange: Exchange) -> ASGIApp:
     """Refused while anything runs; with ?timeout=SECONDS it waits for the server to be idle, one at a time."""
     refuse_pages(exchange)
     seconds = _timeout(exchange.query.get("timeout"))
-    reply = await exchange.service.ask(lambda manager: manager.flush_cache(seconds), seconds)
+    reply = await exchange.service.ask(lambda manager: manager.control.flush_cache(seconds), seconds)
     if not reply.ok:
         raise ApiError(400, reply.message, code="not_idle")
     return json_response({"success": True, "message": "the cache was flushed"})
