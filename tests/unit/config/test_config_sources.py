@@ -85,6 +85,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "max_queued_requests": ("8", 8),
     "page_size": ("8", 8),
     "schedule_conservativeness": ("0.5", 0.5),
+    "enable_deterministic_inference": ("yes", True),
     "max_skips": ("8", 8),
     "plugin_fault_limit": ("8", 8),
     "allowed_host": ("a,b", ("a", "b")),
