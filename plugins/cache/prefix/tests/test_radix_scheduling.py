@@ -46,7 +46,9 @@ def test_b55_b57_answers_and_sums_are_right_under_every_strategy(eviction: Evict
 def test_a_request_that_waits_for_memory_uses_its_prefix_once() -> None:
     """It is at the head for many steps, however often it is looked up there."""
     cache = RadixCache(1, "slru")
-    run = SchedulerHarness(cache=cache, total_slots=64, schedule_conservativeness=11)  # everybody's worst case is reserved
+    run = SchedulerHarness(
+        cache=cache, total_slots=64, schedule_conservativeness=11
+    )  # everybody's worst case is reserved
     run.submit([1, 2, 3, 4], max_new_tokens=1)
     run.run()
     run.submit([9] * 10, max_new_tokens=40, ignore_eos=True)
