@@ -93,7 +93,11 @@ _SCHEDULER = (
     ),
     _counter("scheduler_steps_total", "Scheduler steps committed."),
     _seconds("scheduler_step_duration_seconds", "From the launch of a step to its commit.", _STEP),
-    _seconds("scheduler_step_cpu_seconds", "CPU time of the scheduler's thread from launch to commit.", _STEP),
+    _seconds(
+        "scheduler_step_cpu_seconds",
+        "CPU time of the scheduler's thread from launch to commit; counted once where steps overlap.",
+        _STEP,
+    ),
 )
 
 _RUN = (

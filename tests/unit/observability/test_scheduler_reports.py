@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+
+import pytest
 
 from jackfield.hookspecs import StepOutcome
 from jackfield.ipc.messages import AbortRequest, SchedulerReport, StateRequest, WarmUpRequest
 from jackfield.testing.scheduler_harness import SchedulerHarness
+from jackfield_scheduler_loops.overlap import OverlapLoop
 
 
 def idle(run: SchedulerHarness) -> None:
@@ -151,3 +155,21 @@ def test_a_warm_up_that_is_not_over_is_said_to_be_open() -> None:
     assert not reply.ok
     assert "1 requests run" in reply.message
     run.run()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("interval", [0.0, 1e9])
+def test_cpu_of_the_steps_is_what_the_thread_spent_however_many_are_in_flight(depth: int, interval: float) -> None:
+    """A clock of the thread that moves by one at each look: two a step, and no step has what another one had."""
+    run = SchedulerHarness(report_interval=interval, collect_metrics=True)
+    looks = itertools.count(1000.0)
+    run.scheduler._reporter._cpu = lambda: next(looks)
+    loop = OverlapLoop(run.scheduler, depth)
+    for _ in range(2):
+        run.submit([1, 2, 3], max_new_tokens=8)
+        while loop.step() is StepOutcome.RAN:
+            run.collect()
+    cpu = [seconds for report in run.reports for seconds in report.step_cpu_seconds]
+    assert len(cpu) == run.scheduler.state().steps >= 16
+    assert min(cpu) > 0
+    assert sum(cpu) < next(looks) - 1000.0

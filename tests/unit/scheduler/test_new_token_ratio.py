@@ -98,3 +98,15 @@ def test_the_ratio_is_forgotten_when_nothing_is_open() -> None:
 def test_a_conservativeness_that_is_none_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="schedule_conservativeness"):
         SchedulerHarness(schedule_conservativeness=value)
+
+
+def test_the_ratio_is_forgotten_with_the_step_that_ends_the_last_one() -> None:
+    """Nobody needs to take a further turn: whoever comes next finds the ratio of a scheduler that has just started."""
+    run = SchedulerHarness(total_slots=60, context_length=64, schedule_conservativeness=0.5)
+    for i in range(2):
+        run.submit([i] * 20, max_new_tokens=40)
+    while len(run.answers) < 2 or any(answer.finish is None for answer in run.answers.values()):
+        run.turn()
+        assert run.scheduler.state().retractions or run.scheduler.state().new_token_ratio <= 0.35
+    assert run.scheduler.state().retractions > 0
+    assert run.scheduler.state().new_token_ratio == pytest.approx(0.35)

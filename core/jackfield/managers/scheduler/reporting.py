@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,6 +49,8 @@ class Reporter:
         self._sent_at: float | None = None
         self._since: float | None = None
         self._last: tuple[int, ...] = ()
+        self._cpu_marks: deque[float] = deque()  # one for each step in flight, as of its launch
+        self._cpu_committed = 0.0
         self._clear()
 
     def launched(self, now: float) -> None:
@@ -55,7 +58,7 @@ class Reporter:
         if self._since is None:
             self._since = now
         if self._collect:
-            self._cpu_began = self._cpu()
+            self._cpu_marks.append(self._cpu())
 
     def committed(self, step: StepInFlight, now: float, open_requests: int) -> None:
         """A step was applied; sends if it is time, or if nothing is left to do."""
@@ -71,7 +74,10 @@ class Reporter:
         self._retracted += len(batch.retracted)
         if self._collect:
             self._step_seconds.append(now - step.started)
-            self._step_cpu_seconds.append(self._cpu() - self._cpu_began)
+            # Where steps overlap, what this thread did before the commit of the step before is that step's.
+            cpu = self._cpu()
+            self._step_cpu_seconds.append(cpu - max(self._cpu_marks.popleft(), self._cpu_committed))
+            self._cpu_committed = cpu
         if not open_requests or self._sent_at is None or now - self._sent_at >= self._interval:
             self._send(self._state(), now)
 
@@ -135,7 +141,6 @@ class Reporter:
         self._worker_before = self._worker_seconds()
         self._step_seconds: list[float] = []
         self._step_cpu_seconds: list[float] = []
-        self._cpu_began = 0.0
 
 
 def _numbers(state: SchedulerState) -> tuple[int, ...]:

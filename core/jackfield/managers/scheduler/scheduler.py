@@ -334,7 +334,10 @@ class Scheduler:
         self._unchecked = True
         self._reports.decided(self._decisions.committed(mine, began, self._last_commit))
         self._reports.committed(mine, self._releaser.take_ended(), self._last_commit)
-        self._reporter.committed(mine, self._last_commit, len(self._running) + len(self._waiting))
+        open_requests = len(self._running) + len(self._waiting)
+        if not open_requests:
+            self._ratio.reset()
+        self._reporter.committed(mine, self._last_commit, open_requests)
         self._control.flush.poll(self._last_commit)
         if self.config.check_invariants == "step":
             self._invariants.check()
