@@ -10,6 +10,7 @@ from jackfield.hookspecs import RowOpen, SamplingRows
 from jackfield.layers.noise import streams
 
 GREEDY_BELOW = 1e-5
+_HOTTEST = float(np.finfo(np.float32).max)
 """Temperatures under this are greedy: the draw could differ from the arg max only among all but equal logits."""
 
 
@@ -37,7 +38,8 @@ class SamplingTable:
         if self.open_rows[row]:
             raise ValueError(f"row {row} was opened while it was open")
         self.open_rows[row] = True
-        self.temperature[row] = 0.0 if opened.temperature < GREEDY_BELOW else opened.temperature
+        # Beyond float32 it would be infinite, and a barred token's -inf divided by it no number.
+        self.temperature[row] = 0.0 if opened.temperature < GREEDY_BELOW else min(opened.temperature, _HOTTEST)
         self.top_k[row] = opened.top_k if 0 < opened.top_k < self.vocab_size else self.vocab_size
         self.top_p[row] = opened.top_p
         self.min_p[row] = opened.min_p

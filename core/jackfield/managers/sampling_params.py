@@ -11,7 +11,8 @@ Policies, where real servers differ:
   stop          "" is refused, alone or in a list; [] means none
   n, best_of    of the call and not of one answer: `choices` checks them
   numbers       true, "0.7" and 5.0 for a whole number are of the wrong type
-  repetition_penalty   (0, 2], as in SGLang
+  repetition_penalty   (0, 2], as in SGLang; what is below 1e-6 could make a logit infinite, and is refused
+  stop_token_ids   at most 1024; with min_new_tokens, not every id of the vocabulary
   logit_bias    keys are ids, as whole numbers or as JSON's text of one; a bias of 0 asks for nothing
   stop_regex    only patterns whose matches have a length, see `stop_regex`
   min_new_tokens   may not exceed max_new_tokens; a default that does is lowered. It holds back end tokens and stop ids, and
@@ -109,6 +110,11 @@ def make_sampling_params(
     for name in ("spaces_between_special_tokens", "n", "best_of"):
         made.pop(name, None)
     params = SamplingParams(**made)
+    if params.min_new_tokens and len(params.stop_token_ids) == vocab_size:
+        raise RequestError(
+            "stop_token_ids holds every id of the vocabulary, which leaves none for the first min_new_tokens tokens",
+            param="stop_token_ids",
+        )
     if params.min_new_tokens <= params.max_new_tokens:
         return params
     for name in ("min_new_tokens", "min_tokens"):

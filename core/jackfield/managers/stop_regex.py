@@ -10,7 +10,7 @@ No assertions (^ $ \\A \\z \\b \\B): they look at text before or after the match
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jackfield.managers.regex_width import PatternError, width
@@ -20,14 +20,20 @@ MAX_PATTERN_CHARS = 256
 MAX_MATCH_CHARS = 512
 """Longest match of a pattern, and with it the most text that a stream holds back for it."""
 
+MAX_WORK = 2**21
+"""Most steps of matching for a token of the answer, all patterns of a request together: characters of a pattern's longest match,
+which are looked at again with each token, times the length of its program. RE2 takes that many when a pattern has too many
+states for its table: a few milliseconds."""
+
 _MEMORY = 2 * 2**20
 """Bytes that RE2 may spend on one pattern; beyond them it refuses the pattern, or matches without its table of states."""
 
 
 class StopRegex:
-    """A pattern that was taken. longest: characters of its longest match. Raises PatternError, which says why not."""
+    """A pattern that was taken. longest: characters of its longest match. work: see MAX_WORK. Raises PatternError, which says
+    why not."""
 
-    __slots__ = ("_search", "longest", "pattern")
+    __slots__ = ("_search", "longest", "pattern", "work")
 
     def __init__(self, pattern: str) -> None:
         least, most = width(pattern)
@@ -39,7 +45,9 @@ class StopRegex:
             raise PatternError("it matches the empty text, which would end every answer at once")
         self.pattern = pattern
         self.longest = most
-        self._search = _compile(pattern).search
+        compiled = _compile(pattern)
+        self.work = most * compiled.programsize
+        self._search = compiled.search
 
     def first_match(self, text: str) -> tuple[int, int] | None:
         """Start and end of the match that ends first; of those that end there, the one that starts first."""
@@ -56,6 +64,16 @@ class StopRegex:
         found = self._search(text[:high])
         assert found is not None
         return found.start(), high
+
+
+def check_work(regexes: Sequence[StopRegex]) -> None:
+    """Of one request. Raises PatternError."""
+    work = sum(regex.work for regex in regexes)
+    if work > MAX_WORK:
+        raise PatternError(
+            f"it would take up to {work} steps of matching a token; at most {MAX_WORK} are allowed. Bound what it repeats, such "
+            "as .{0,40}, closer, or give fewer patterns"
+        )
 
 
 def stop_regexes(patterns: Iterable[str]) -> list[StopRegex]:

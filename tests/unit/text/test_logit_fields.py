@@ -41,8 +41,8 @@ def test_additive_penalties_go_from_minus_two_to_two(name: str) -> None:
 
 
 def test_the_repetition_penalty_is_above_zero_and_at_most_two() -> None:
-    bad: list[Any] = [0, -1, 2.01, float("nan"), True, "1.1"]
-    for value in (1e-3, 1, 2.0):
+    bad: list[Any] = [0, -1, 2.01, float("nan"), True, "1.1", 1e-7, 1e-40, 1e-300]
+    for value in (1e-6, 1e-3, 1, 2.0):
         assert make(repetition_penalty=value).repetition_penalty == value
     for value in bad:
         assert refused(repetition_penalty=value).param == "repetition_penalty"
@@ -163,3 +163,12 @@ def test_what_asks_for_nothing_needs_no_feature() -> None:
 
 def test_defaults_are_what_a_request_that_names_nothing_gets() -> None:
     assert check_defaults({"repetition_penalty": 1.05}) == SamplingParams(repetition_penalty=1.05)
+
+
+def test_b85_stop_ids_have_a_ceiling_and_leave_a_token() -> None:
+    assert len(make(stop_token_ids=[5] * 1024).stop_token_ids) == 1
+    assert refused(stop_token_ids=[5] * 1025).param == "stop_token_ids"
+    every = list(range(20))
+    assert make_sampling_params({"stop_token_ids": every}, defaults={}, vocab_size=20).stop_token_ids == tuple(every)
+    with pytest.raises(RequestError, match="every id"):
+        make_sampling_params({"stop_token_ids": every, "min_new_tokens": 1}, defaults={}, vocab_size=20)

@@ -158,3 +158,21 @@ def test_r14_a_pattern_that_hangs_backtracking_engines_is_linear_here() -> None:
     text = "a" * 5000
     shown = "".join(matcher.feed(char)[0] for char in text) + matcher.flush()
     assert shown == text
+
+
+HEAVY = ["(?:.?){511}\\x00", ".{0,500}x"]
+
+
+@pytest.mark.parametrize("pattern", HEAVY)
+def test_r14_b85_a_pattern_that_would_take_long_with_each_token_is_refused(pattern: str) -> None:
+    with pytest.raises(RequestError, match="steps of matching") as refused:
+        make_sampling_params({"stop_regex": pattern}, defaults={}, vocab_size=100)
+    assert refused.value.param == "stop_regex"
+
+
+def test_b85_the_work_of_all_patterns_counts_together() -> None:
+    patterns = [f"{letter}[^\\n]{{0,200}}END" for letter in "abcdefgh"]
+    make_sampling_params({"stop_regex": patterns[:4]}, defaults={}, vocab_size=100)
+    make_sampling_params({"stop_regex": [patterns[0]] * 32}, defaults={}, vocab_size=100)
+    with pytest.raises(RequestError, match="fewer patterns"):
+        make_sampling_params({"stop_regex": patterns}, defaults={}, vocab_size=100)

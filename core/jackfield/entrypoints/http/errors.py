@@ -14,7 +14,7 @@ from typing import Any
 import pydantic
 
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
-from jackfield.managers.errors import RequestError
+from jackfield.managers.errors import RequestError, shown
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _from_validation_error(error: pydantic.ValidationError) -> ApiError:
     if kind == "missing":
         text = f"{param} is missing"
     elif kind == "extra_forbidden":
-        text = f"there is no field {param} here"
+        text = f"there is no field {param or shown(found['loc'][-1])} here"
     elif kind == "value_error":
         text = f"{param}: {found['ctx']['error']}" if param else str(found["ctx"]["error"])
     else:

@@ -134,11 +134,14 @@ class Service:
         """Make the request and hand it over, on a thread. A caller that is cancelled leaves nothing behind."""
         mover = self.serving.mover
         job = self._pool.submit(lambda: mover.submit(make()))
+        submitted = asyncio.wrap_future(job)
         try:
-            return await asyncio.shield(asyncio.wrap_future(job))
+            return await asyncio.shield(submitted)
         except asyncio.CancelledError:
             if not job.cancel():
                 job.add_done_callback(_orphan)
+                # A refusal has nobody left to tell, and asyncio would log it as an error that was forgotten.
+                submitted.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
     async def answers(self, call: Call) -> list[Answer]:

@@ -1,0 +1,36 @@
+"""Numbers at the edge of what the model's arithmetic holds (B62 B66 B67): no client makes the model fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jackfield import Engine
+from tests.e2e.engines import assert_alive, tiny
+
+GREEDY = {"temperature": 0, "max_new_tokens": 6, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model: Path) -> Iterator[Engine]:
+    with tiny(tiny_model) as up:
+        yield up
+        assert_alive(up)
+
+
+def test_b62_a_temperature_beyond_float32_draws_only_what_is_allowed(engine: Engine) -> None:
+    alone = engine.generate(input_ids=[5, 6, 7], sampling_params=GREEDY)["output_ids"]
+    hot = {"temperature": 1e308, "max_new_tokens": 6, "seed": 1, "min_new_tokens": 6, "stop_token_ids": [*range(127)]}
+    answers = engine.generate(input_ids=[[5, 6, 7], [5, 6, 7]], sampling_params=[hot, GREEDY])
+    assert answers[0]["output_ids"] == [127] * 6
+    assert answers[1]["output_ids"] == alone
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-5, 1.0])
+def test_b66_the_least_repetition_penalty_is_a_penalty_and_no_failure(engine: Engine, temperature: float) -> None:
+    sampling: dict[str, Any] = {**GREEDY, "temperature": temperature, "seed": 3, "repetition_penalty": 1e-6}
+    answer = engine.generate(input_ids=[5, 6, 7], sampling_params=sampling)
+    assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 6}
