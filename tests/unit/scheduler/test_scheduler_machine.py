@@ -150,14 +150,14 @@ class Moves(RuleBasedStateMachine):
             self.the_record_is_true()
 
     def the_record_is_true(self) -> None:
-        log = self.run.scheduler._decisions
+        lives = self.run.scheduler._decisions.lives
         state = self.run.scheduler.state()
-        waits = [life for life in log._lives if life.seen is not None]
+        waits = [life for life in lives if life.seen is not None]
         assert len(waits) == state.waiting
-        assert sum(1 for _ in log._lives) == state.waiting + state.running
+        assert sum(1 for _ in lives) == state.waiting + state.running
         for life in waits:
             assert life.seen is not None
-            counts = [own + now - then for own, now, then in zip(life.waits, log._rounds, life.seen, strict=True)]
+            counts = [own + now - then for own, now, then in zip(life.waits, lives.rounds, life.seen, strict=True)]
             assert min(counts) >= 0, counts
 
     def nothing_wrong_was_shown(self) -> None:

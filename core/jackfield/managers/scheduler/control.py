@@ -96,9 +96,9 @@ class Control:
         except RequestError as error:
             opened = RequestOpened(rid=message.rid, sampling=message.sampling, stream=message.stream)
             self._outbox.refuse(opened, refusal(error), len(message.input_ids))
-            self._decisions.refused(message, refusal(error), self._now)
+            self._decisions.lives.refused(message, refusal(error), self._now)
             return
-        self._decisions.arrived(request, message, len(self._waiting), len(self._live) - len(self._waiting))
+        self._decisions.lives.arrived(request, message, len(self._waiting), len(self._live) - len(self._waiting))
         self._live[request.rid] = request
         self._outbox.open(request)
         if (ending := self._gates.enter(request)) is not None:

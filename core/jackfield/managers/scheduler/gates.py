@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from jackfield.hookspecs import FaultScope, Gate, GateAnswer, GateEvent, GateRequest, RequestFault
 from jackfield.ipc.messages import FinishReason
-from jackfield.managers.scheduler.decisions import DecisionLog
+from jackfield.managers.scheduler.life_log import LifeLog
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.release import Ending
 from jackfield.managers.scheduler.request import Request
@@ -34,13 +34,13 @@ class Gates:
         gates: Sequence[tuple[str, Gate]],
         waiting: WaitingQueue,
         ledger: Ledger,
-        decisions: DecisionLog,
+        lives: LifeLog,
         now: Callable[[], float],
     ) -> None:
         self._gates = list(gates)
         self._waiting = waiting
         self._ledger = ledger
-        self._decisions = decisions
+        self._lives = lives
         self._now = now
         self._at: dict[int, int] = {}  # uid -> number of the gate at which it waits
         waiting.on_withdraw = self._withdrawn
@@ -65,7 +65,7 @@ class Gates:
                     ending = self._pass(request, number + 1)
                     if request.uid not in self._waiting.gated:
                         opened += 1
-                        self._decisions.opened(request, self._now())
+                        self._lives.opened(request, self._now())
                 if ending is not None:
                     endings.append(ending)
         return opened, endings
@@ -90,7 +90,7 @@ class Gates:
                 return _ending(request, GATE_ERROR, 500)
             if answer is GateAnswer.WAITING:
                 self._at[request.uid] = number
-                self._decisions.gated(request, name, self._now())
+                self._lives.gated(request, name, self._now())
                 self._waiting.gate(request)
                 return None
         self._waiting.open(request)

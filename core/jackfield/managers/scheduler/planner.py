@@ -130,7 +130,7 @@ class Planner:
         stalls = bool(len(draft.decoding)) and not decodes
         self._prefills_in_a_row = self._prefills_in_a_row + 1 if stalls else 0
         if stalls:
-            self._decisions.stalled()
+            self._decisions.lives.stalled()
         if decodes and self._retraction.total == retracted:
             self._ratio.decoded()
         uids = running["uid"][rows]

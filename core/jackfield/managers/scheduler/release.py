@@ -8,8 +8,8 @@ import numpy as np
 
 from jackfield.ipc.messages import FinishReason, TokenLogprobs
 from jackfield.managers.scheduler.batch import RowDeltas
-from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.hold_back import HoldBack
+from jackfield.managers.scheduler.life_log import LifeLog
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.output import Outbox
 from jackfield.managers.scheduler.queue import WaitingQueue
@@ -53,7 +53,7 @@ class Releaser:
         deltas: RowDeltas,
         hold_back: HoldBack,
         outbox: Outbox,
-        decisions: DecisionLog,
+        lives: LifeLog,
     ) -> None:
         self._live = live
         self._waiting = waiting
@@ -62,7 +62,7 @@ class Releaser:
         self._deltas = deltas
         self._hold_back = hold_back
         self._outbox = outbox
-        self._decisions = decisions
+        self._lives = lives
         self.ended = Ended()
 
     def release(self, endings: list[Ending], now: float) -> None:
@@ -89,7 +89,7 @@ class Releaser:
             del self._live[request.rid]
             ended = self.ended.aborted if ending.finish.type == "abort" else self.ended.finished
             ended.append(request.uid)
-            self._decisions.ended(request, ending.finish, now)
+            self._lives.ended(request, ending.finish, now)
             cached = request.cached_tokens or 0
             self._outbox.finish(request, ending.ids, ending.finish, cached, retractions, ending.logprobs)
         if waiting_rows:

@@ -115,7 +115,7 @@ class Scheduler:
         if tiers is not None:
             self._tiers = self._memory.tiers = KVTiers(tiers, self._memory, ledger, self._promised)
             gates = [*gates, (GATE_NAME, self._tiers.gate)]  # the last one: what it loads should not wait for others
-        self._gates = Gates(gates, self._waiting, ledger, self._decisions, clock.now)
+        self._gates = Gates(gates, self._waiting, ledger, self._decisions.lives, clock.now)
         self._policy = PolicyGuard(policy, ledger, config.policy_plugin, self._decisions)
         self._ratio = NewTokenRatio(config.schedule_conservativeness)
         self._deltas = RowDeltas()
@@ -129,7 +129,7 @@ class Scheduler:
             deltas=self._deltas,
             hold_back=hold_back,
             outbox=self._outbox,
-            decisions=self._decisions,
+            lives=self._decisions.lives,
         )
         admission = Admission(
             max_running=config.max_running_requests,
@@ -188,7 +188,7 @@ class Scheduler:
         self._reports = StepReports(
             policy=self._policy,
             observers=observers,
-            take_lives=self._decisions.take_lives,
+            take_lives=self._decisions.lives.take,
             memory=self._memory,
             tables=(self._waiting.table, self._running),
         )
