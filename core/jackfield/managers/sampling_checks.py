@@ -12,7 +12,7 @@ from jackfield.managers.choices import choice_count
 from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.field_checks import real, refused, whole
 from jackfield.managers.regex_width import PatternError
-from jackfield.managers.stop_regex import MAX_PATTERN_CHARS, MAX_PATTERNS, StopRegex
+from jackfield.managers.stop_regex import MAX_PATTERN_CHARS, MAX_PATTERNS, StopRegex, check_work
 from jackfield.managers.tokenizer import check_unicode
 
 GREEDY_BELOW = 1e-5
@@ -20,6 +20,9 @@ MAX_STOPS = 32
 MAX_STOP_CHARS = 1024
 MAX_COUNT = 2**31 - 1
 MAX_LOGIT_BIAS = 512
+MAX_STOP_TOKEN_IDS = 1024
+MIN_REPETITION = 1e-6
+"""A logit divided by less could leave float32."""
 
 
 def _temperature(name: str, value: Any, vocab_size: int) -> float:
@@ -100,16 +103,22 @@ def _stop_regex(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
         if len(pattern) > MAX_PATTERN_CHARS:
             raise RequestError(f"a {name} pattern may have at most {MAX_PATTERN_CHARS} characters", param=name)
         check_unicode(pattern, name)
+    distinct = tuple(dict.fromkeys(patterns))
+    taken: list[StopRegex] = []
+    for pattern in distinct:
         try:
-            StopRegex(pattern)
+            taken.append(StopRegex(pattern))
+            check_work(taken)
         except PatternError as error:
             raise RequestError(f"{name} {shown(pattern)} is not taken: {error}", param=name) from error
-    return tuple(dict.fromkeys(patterns))
+    return distinct
 
 
 def _stop_token_ids(name: str, value: Any, vocab_size: int) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise refused(name, "a list of token ids", value)
+    if len(value) > MAX_STOP_TOKEN_IDS:
+        raise RequestError(f"{name} holds {len(value)} ids; at most {MAX_STOP_TOKEN_IDS} are allowed", param=name)
     return tuple(dict.fromkeys(whole(name, token, 0, vocab_size - 1) for token in value))
 
 
@@ -122,9 +131,9 @@ def _penalty(name: str, value: Any, vocab_size: int) -> float:
 
 
 def _repetition(name: str, value: Any, vocab_size: int) -> float:
-    want = "a number above 0 and at most 2"
+    want = f"a number above 0 ({MIN_REPETITION:g} or more) and at most 2"
     number = real(name, value, want)
-    if not 0 < number <= 2:
+    if not MIN_REPETITION <= number <= 2:
         raise refused(name, want, value)
     return number
 
