@@ -35,8 +35,9 @@ def test_scheduler() -> None:
     results = told["results"]
     decode = {f"decode_step_{running}" for running in (2, 4, 8)}
     cached = {"match_insert_1", "match_insert_100", "intake_long", "admit_cached_long"}
-    queue = {"waiting_10_hints", "waiting_10_forest", "waiting_10_lpm_order"}
+    queue = {"waiting_10_hints", "waiting_10_forest", "waiting_10_lpm_order", "waiting_10_dfs_weight_order"}
     ratios = {"waiting_10_fcfs", "decision_record", "refused_long", "overlap_device", "overlap_thread"}
+    ratios |= {"observers_absent", "large_cache", "large_cache_evicting", "linear_in_running"}
     assert set(results) == decode | cached | queue | ratios
     for name in decode | cached | queue:
         assert results[name]["value"] > 0
