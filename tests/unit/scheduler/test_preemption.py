@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -209,6 +209,15 @@ def test_with_steps_in_flight_nothing_is_planned_until_they_are_committed() -> N
     arrivals=st.lists(
         st.tuples(st.integers(1, 30), st.integers(0, 25), st.integers(-20, 20), st.integers(0, 4)), max_size=12
     ),
+)
+@example(  # two who fill the pool to the last slot but one, the first with all its tokens sampled and not yet committed
+    page_size=1,
+    depth=2,
+    places=2,
+    budget=4,
+    conservativeness=11.0,
+    ageing=0.0,
+    arrivals=[(16, 16, 0, 0), (17, 16, 0, 0)],
 )
 def test_everybody_ends_with_their_own_tokens(
     page_size: int,

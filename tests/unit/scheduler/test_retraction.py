@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Amounts, EventLoop, PrefixCache, RequestTable, SchedulerView, StepOutcome, StepRecord
+from jackfield.hookspecs import (
+    Amounts,
+    Chosen,
+    DecodeTurn,
+    EventLoop,
+    PrefixCache,
+    RequestTable,
+    SchedulerView,
+    StepBudget,
+    StepOutcome,
+    StepRecord,
+)
 from jackfield.ipc.messages import StopRequest
 from jackfield.testing.scheduler_fakes import NoSharingCache, PageCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
@@ -282,4 +293,37 @@ def test_whatever_is_retracted_everybody_gets_the_tokens_that_are_theirs(
     finish(run, OverlapLoop(run.scheduler, depth))
     for rid, new in asked.items():
         assert run.answers[rid].ids == run.expected(rid, new)
+    run.assert_at_rest()
+
+
+class LongLast(ArrivalOrder):
+    """Lets short prompts decode until nothing is free; the long ones have one token each by then, and are its victims."""
+
+    def budget(self, view: SchedulerView) -> StepBudget:
+        return StepBudget(
+            decode=DecodeTurn.FIRST if view.step > 1 and view.free else DecodeTurn.AFTER,
+            partial_prefills=8,
+            prefill_tokens=100 if view.step == 1 else 4,
+        )
+
+    def take(self, row: int, most: int, waiting: RequestTable, chosen: Chosen, view: SchedulerView) -> int:
+        return most if waiting.prompt_tokens[row] < 5 or view.step > 1 else 1
+
+    def victims(
+        self, running: RequestTable, need: Amounts, for_row: int | None, view: SchedulerView
+    ) -> NDArray[np.intp]:
+        return np.flatnonzero(running.prompt_tokens >= 5)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_retraction_that_lets_the_next_prompt_lack_memory_is_followed_by_the_next(depth: int) -> None:
+    """Each victim held less than the one behind it wants now that it is first: a step retracts until what is left fits."""
+    run = SchedulerHarness(policy=LongLast(), total_slots=64, hold_back_tokens=0, **EAGER)
+    short = run.submit([1, 2], max_new_tokens=62)
+    long = [run.submit(prompt(i, 10), max_new_tokens=2) for i in range(4)]
+    finish(run, NormalLoop(run.scheduler) if depth == 1 else OverlapLoop(run.scheduler, depth))
+    assert run.answers[short].ids == run.expected(short, 62)
+    for rid in long:
+        assert run.answers[rid].ids == run.expected(rid, 2)
+    assert run.scheduler.state().retractions >= 3
     run.assert_at_rest()

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
+    Amounts,
     CacheKey,
     Chosen,
     Committed,
@@ -168,6 +169,12 @@ class WrongCache(PageCache):
     def sizes(self) -> Any:
         return self.answer if self.where == "sizes" else super().sizes()
 
+    def peek(self, keys: Sequence[CacheKey]) -> Any:
+        return self.answer if self.where == "peek" else super().peek(keys)
+
+    def evict(self, need: Amounts) -> Any:
+        return self.answer if self.where == "evict" else super().evict(need)
+
 
 def slots(*values: int) -> NDArray[np.int32]:
     return np.array(values, dtype=np.int32)
@@ -210,6 +217,50 @@ def test_a_failed_peek_is_only_a_missing_hint() -> None:
     run.run()
     assert run.answers[rid].ids == run.expected(rid, 2)
     assert {scope for _, scope, _ in books.faults} == {FaultScope.DEGRADE}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        [0],
+        np.zeros(0, dtype=np.int32),
+        np.zeros((1, 1), dtype=np.int32),
+        np.array([np.nan]),
+        np.array([-1]),
+        np.array([10**12]),
+    ],
+)
+@pytest.mark.parametrize("needs", [frozenset(), frozenset({"cached_tokens"})])
+def test_a_hint_that_is_none_is_a_missing_hint(answer: Any, needs: frozenset[str]) -> None:
+    """Asked for by policies, and for a waiting twin of a running prompt."""
+    books = Books()
+    run = SchedulerHarness(
+        cache=WrongCache("peek", answer),
+        ledger=books,
+        cache_plugin="cache.wrong",
+        policy_needs=needs,
+        hold_back_tokens=2,
+        chunked_prefill_size=4,
+    )
+    first = run.submit(list(range(12)), max_new_tokens=2)
+    run.turn()
+    twin = run.submit(list(range(12)), max_new_tokens=2)
+    run.run()
+    for rid in (first, twin):
+        assert run.answers[rid].ids == run.expected(rid, 2)
+    assert {(plugin, scope) for plugin, scope, _ in books.faults} == {("cache.wrong", FaultScope.DEGRADE)}
+
+
+def test_a_cache_that_does_not_give_what_it_calls_evictable_stops_the_replica_in_its_name() -> None:
+    books = Books()
+    run = SchedulerHarness(cache=WrongCache("evict", Freed()), ledger=books, cache_plugin="cache.wrong", total_slots=16)
+    run.submit(list(range(12)), max_new_tokens=2)
+    run.run()
+    run.submit([50, 51, 52, 53, 54, 55], max_new_tokens=2)
+    with pytest.raises(BadCacheAnswer, match="evict gave 0 slots back, where 3 were asked for and 13 evictable"):
+        run.run()
+    assert [(plugin, scope) for plugin, scope, _ in books.faults] == [("cache.wrong", FaultScope.STOP)]
 
 
 @pytest.mark.parametrize("prefilled", [False, True])
@@ -286,14 +337,21 @@ def result(tokens: list[int], starts: list[int], errors: dict[int, str] | None =
         result([1, 2, 3], [0, 1, 2]),
         result([1, 2], [0, 1, 2], {2: "who?"}),
         result([1], [0, 0, 1]),
+        None,
+        WorkerResult(tokens=np.array([1, np.nan]), starts=np.array([0, 1, 2])),
+        WorkerResult(tokens=np.array([1, 2]), starts=np.array([0.0, 1.0, 2.0])),
+        WorkerResult(tokens=[1, 2], starts=[0, 1, 2]),  # type: ignore[arg-type]
+        WorkerResult(tokens=np.array([[1, 2]]), starts=np.array([0, 1, 2])),
     ],
 )
-def test_a_result_that_does_not_match_its_batch_stops_the_replica(odd: WorkerResult) -> None:
-    run = SchedulerHarness(worker=Odd(odd))
+def test_a_result_that_does_not_match_its_batch_stops_the_replica_in_the_workers_name(odd: Any) -> None:
+    books = Books()
+    run = SchedulerHarness(worker=Odd(odd), ledger=books, worker_plugin="worker.odd")
     run.submit([1], max_new_tokens=3)
     run.submit([2], max_new_tokens=3)
     with pytest.raises(BadWorkerResult):
         run.turn()
+    assert [(plugin, scope) for plugin, scope, _ in books.faults] == [("worker.odd", FaultScope.STOP)]
 
 
 @pytest.mark.parametrize("token", [-1, 1000])

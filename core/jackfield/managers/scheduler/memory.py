@@ -121,7 +121,12 @@ class KVMemory:
     def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
         """Cached lengths, a hint: all 0 if the cache fails at it, which is booked."""
         try:
-            return self._cache.peek(keys)
+            lengths = _of_type(self._cache.peek(keys), np.ndarray, "peek")
+            if lengths.shape != (len(keys),) or lengths.dtype.kind not in "iu":
+                raise BadCacheAnswer(f"peek returned {lengths.dtype} of shape {lengths.shape} for {len(keys)} keys")
+            if len(keys) and not 0 <= lengths.min() <= lengths.max() <= max(len(key.tokens) for key in keys):
+                raise BadCacheAnswer(f"peek returned lengths {lengths.min()} .. {lengths.max()}")
+            return lengths
         except Exception as error:
             self._ledger.record(self._cache_name, FaultScope.DEGRADE, error)
             return np.zeros(len(keys), dtype=np.int32)
@@ -255,7 +260,12 @@ class KVMemory:
         missing = pages * self.page_size - self.allocator.available()
         if missing > 0:
             with self._stop_on_fault():
+                told = _of_type(self._cache.sizes(), CacheSizes, "sizes").evictable
                 freed = _of_type(self._cache.evict(Amounts(slots=max(missing, self.evict_at_least))), Freed, "evict")
+                if len(freed.slots) < min(missing, told):
+                    raise BadCacheAnswer(
+                        f"evict gave {len(freed.slots)} slots back, where {missing} were asked for and {told} evictable"
+                    )
                 if self.tiers is not None:
                     self.tiers.evicted(self._cache.take_evicted())
             self.changes += 1

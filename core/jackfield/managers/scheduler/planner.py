@@ -100,25 +100,18 @@ class Planner:
         budget = self._policy.budget(view)
         draft = self._continuing(budget, want)
         retracted = self._retraction.total
-        if len(draft.prefilling) and (lacking := self._lacking(draft)):
-            self._decisions.stopped(WaitReason.RETRACTING, lacking, view.free, view.evictable)
-            if not quiet:
-                return None
-            draft = self._after_retraction(draft, view, budget, want)
-        elif draft.left is not None:
+        if draft.left is None:
+            self._decisions.stopped(WaitReason.DECODES_FIRST)
+        elif not len(draft.prefilling) or not self._lacking(draft):
             with_new = self._admit(draft, view, budget, want, quiet=quiet)
             if with_new is None:
                 return None
             draft = with_new
-        else:
-            self._decisions.stopped(WaitReason.DECODES_FIRST)
-        if not draft.admitted and (lacking := self._lacking(draft)):  # what admission promised includes this step
-            self._decisions.stopped(WaitReason.RETRACTING, lacking, view.free, view.evictable)
-            if not quiet:
+        if not draft.admitted:  # what admission promised includes this step
+            with_room = self._with_room(draft, view, budget, want, quiet=quiet)
+            if with_room is None:
                 return None
-            draft = self._after_retraction(draft, view, budget, want)
-            if self._lacking(draft) and self._memory.sizes().pending:
-                return None  # one request is left, and a copy still holds what it needs
+            draft = with_room
         rows, tokens = draft.batch()
         if not len(rows):
             return None
@@ -230,8 +223,21 @@ class Planner:
             return 0
         return self._memory.lacking(self._running, rows, self._ends(rows, tokens, len(draft.prefilling))[0])
 
-    def _after_retraction(self, draft: _Draft, view: SchedulerView, budget: StepBudget, want: Want) -> _Draft:
-        """The step without those who had to go. Nobody new is admitted in it: they would take what was just given back."""
-        rows, tokens = draft.batch()
-        self._retraction.make_room(rows, self._ends(rows, tokens, len(draft.prefilling))[0], view)
-        return self._continuing(budget, want)
+    def _with_room(
+        self, draft: _Draft, view: SchedulerView, budget: StepBudget, want: Want, *, quiet: bool
+    ) -> _Draft | None:
+        """The draft without those who have to go for its slots; None if steps in flight come first, or if one request is left
+        and a copy still holds what it needs. Nobody new is admitted in it: they would take what was just given back.
+
+        A retraction may let others compute more than they did in the draft before, and so lack slots in turn.
+        """
+        while lacking := self._lacking(draft):
+            self._decisions.stopped(WaitReason.RETRACTING, lacking, view.free, view.evictable)
+            if not quiet:
+                return None
+            if len(self._running) == 1:
+                return None if self._memory.sizes().pending else draft
+            rows, tokens = draft.batch()
+            self._retraction.make_room(rows, self._ends(rows, tokens, len(draft.prefilling))[0], view)
+            draft = self._continuing(budget, want)
+        return draft

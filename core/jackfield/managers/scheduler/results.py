@@ -16,7 +16,7 @@ from jackfield.ipc.messages import FinishReason, TokenLogprobs, TokenOutput
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.hold_back import HoldBack
-from jackfield.managers.scheduler.logprobs import StepLogprobs
+from jackfield.managers.scheduler.logprobs import BadLogprobs, StepLogprobs
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.output import Outbox
 from jackfield.managers.scheduler.release import Ending, Releaser
@@ -59,6 +59,14 @@ class ResultApplier:
         self._outbox = outbox
 
     def apply(self, step: StepInFlight, result: WorkerResult, now: float) -> None:
+        """Raises BadWorkerResult or BadLogprobs, which are booked as the worker's."""
+        try:
+            self._apply(step, result, now)
+        except (BadWorkerResult, BadLogprobs) as error:
+            self._ledger.record(self._worker_plugin, FaultScope.STOP, error)
+            raise
+
+    def _apply(self, step: StepInFlight, result: WorkerResult, now: float) -> None:
         batch, running = step.batch, self._running
         counts, failed = self._read(step, result)
         at, alive = running.locate(batch.rows, batch.uids)
@@ -92,6 +100,11 @@ class ResultApplier:
     def _read(self, step: StepInFlight, result: WorkerResult) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """How many tokens each row gave [n], and the rows that failed [n]. What does not fit the batch raises."""
         n = len(step.batch.rows)
+        if not isinstance(result, WorkerResult):
+            raise BadWorkerResult(f"a {type(result).__name__} came back, not a WorkerResult")
+        for name, numbers in (("tokens", result.tokens), ("starts", result.starts)):
+            if not isinstance(numbers, np.ndarray) or numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+                raise BadWorkerResult(f"{name} came back as {numbers!r:.200}, not as one dimension of integers")
         failed = np.full(n, bool(result.refused))
         if result.refused:
             self._ledger.record(self._worker_plugin, FaultScope.BATCH, BatchFault(result.refused))

@@ -37,11 +37,10 @@ class LoadCounts:
 
 @dataclass
 class _Load:
-    """first: number of the first block; parts: of each tier asked, in order; limit: tokens that the request can use."""
+    """first: number of the first block; parts: what came of each tier asked, in order; asked: blocks that each was asked for."""
 
     request: GateRequest
     first: int
-    limit: int
     parts: list[list[bytes] | None]
     asked: list[int]
     loading: Loading | None = None
@@ -89,9 +88,7 @@ class LoadGate(Gate):
         found = sum(len(part) for _, part in plan)
         if not plan or (first + found) * block - cached < plan[0][0].rule.min_load_tokens:
             return GateAnswer.OPEN
-        load = _Load(
-            request=request, first=first, limit=limit, parts=[None] * len(plan), asked=[len(part) for _, part in plan]
-        )
+        load = _Load(request=request, first=first, parts=[None] * len(plan), asked=[len(part) for _, part in plan])
         self._loads[request.uid] = load
         for number, (runner, part) in enumerate(plan):
             runner.get(part, _teller(self._fetched, request.uid, number))
