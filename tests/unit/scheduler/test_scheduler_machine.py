@@ -279,8 +279,8 @@ class LoopMachine(Moves):
         if self.loop is None:
             self.loop = NormalLoop(scheduler) if self.depth == 1 else OverlapLoop(scheduler, self.depth)
             if self.threaded:
-                self.worker = ThreadedWorker(scheduler._worker)
-                scheduler._worker = self.worker
+                self.worker = ThreadedWorker(scheduler._worker.worker)
+                scheduler._worker.worker = self.worker
         for _ in range(turns):
             self.loop.step()
             assert scheduler.state().in_flight < self.depth

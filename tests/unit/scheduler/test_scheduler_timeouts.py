@@ -123,7 +123,7 @@ def test_wait_ends_with_the_next_timeout() -> None:
         asked.append(seconds)
         return False
 
-    run.scheduler._doorbell = doorbell
+    run.scheduler._waits._doorbell = doorbell
     run.submit([1], rid="never")
     run.turn()
     run.scheduler.wait()

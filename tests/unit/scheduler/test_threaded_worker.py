@@ -216,7 +216,7 @@ def test_a_scheduler_on_it_gives_the_same_tokens_and_is_told_of_failures() -> No
     run = SchedulerHarness(page_size=4)
     fake = run.worker
     threaded: Any = ThreadedWorker(fake)
-    run.scheduler._worker = threaded
+    run.scheduler._worker.worker = threaded
     rids = [run.submit(list(range(length)), max_new_tokens=length) for length in (1, 7, 30)]
     run.run()
     assert [run.answers[rid].ids for rid in rids] == [run.expected(rid, len(run.prompts[rid])) for rid in rids]

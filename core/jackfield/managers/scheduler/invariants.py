@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from jackfield.managers.capacity import kv_tokens
@@ -11,6 +13,8 @@ from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.mem_cache.accounting import round_up
+
+log = logging.getLogger(__name__)
 
 
 class InvariantViolation(AssertionError):
@@ -123,3 +127,36 @@ class InvariantChecker:
     def _idle(self) -> list[str]:
         protected = self._memory.sizes().protected
         return [f"nothing is open, but {protected} slots are under a lease"] if protected else []
+
+
+class InvariantWatch:
+    """When the check runs, and what a failure of it does.
+
+    mode      "step": after every commit and when idle, and a failure is raised; "idle": when idle, and a failure is counted
+              and logged; anything else: not by itself
+    failures  that were counted
+    """
+
+    def __init__(self, checker: InvariantChecker, mode: str) -> None:
+        self.failures = 0
+        self._checker = checker
+        self._mode = mode
+
+    def check(self) -> None:
+        """Now, whatever the mode. Raises InvariantViolation."""
+        self._checker.check()
+
+    def committed(self) -> None:
+        if self._mode == "step":
+            self.check()
+
+    def idle(self) -> None:
+        if self._mode == "step":
+            self.check()
+        elif self._mode == "idle":
+            try:
+                self.check()
+            except InvariantViolation:
+                # A server that still answers is worth more than one that proves a point by dying.
+                self.failures += 1
+                log.exception("the idle check failed")

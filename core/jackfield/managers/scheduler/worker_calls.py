@@ -1,0 +1,55 @@
+"""Calls of the worker: timed, and an error in one stops the replica, because a batch that was done by half cannot be taken
+back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jackfield.hookspecs import FaultScope, Launched, ModelWorker, ModelWorkerBatch, WorkerResult
+from jackfield.managers.scheduler.batch import StepInFlight
+from jackfield.managers.scheduler.watchers import Ledger
+from jackfield.observability.clock import Clock
+
+
+class WorkerCalls:
+    """plugin   whose fault an error is
+    seconds  spent in calls that succeeded
+    """
+
+    def __init__(self, worker: ModelWorker, clock: Clock, ledger: Ledger, plugin: str) -> None:
+        self.worker = worker
+        self.seconds = 0.0
+        self._clock = clock
+        self._ledger = ledger
+        self._plugin = plugin
+
+    def launch(self, batch: ModelWorkerBatch) -> Launched:
+        with self._call():
+            return self.worker.launch(batch)
+
+    def sample(self, step: StepInFlight) -> None:
+        """Nothing for a step that was empty when it was launched. Raises RuntimeError the second time."""
+        if step.launched is None:
+            return
+        if step.pending is not None:
+            raise RuntimeError(f"step {step.batch.step} is sampled twice")
+        with self._call():
+            step.pending = self.worker.sample(step.launched, None)
+
+    def fetch(self, step: StepInFlight) -> WorkerResult:
+        """Blocks until it is there. Raises RuntimeError for a step that was not sampled."""
+        if step.pending is None:
+            raise RuntimeError(f"step {step.batch.step} is committed before it was sampled")
+        with self._call():
+            return step.fetch(None)
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        began = self._clock.now()
+        try:
+            yield
+        except Exception as error:
+            self._ledger.record(self._plugin, FaultScope.STOP, error)
+            raise
+        self.seconds += self._clock.now() - began
