@@ -220,6 +220,32 @@ def test_b85_more_values_than_one_request_may_have(engine: Engine, monkeypatch: 
         engine.generate(input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 13}, **ask)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_b85_the_prompts_of_all_answers_count_together(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    from jackfield.managers import logprob_fields
+
+    monkeypatch.setattr(logprob_fields, "MAX_PROMPT_VALUES", 10**6 if stream else 48)
+    monkeypatch.setattr(logprob_fields, "MAX_STREAMED_PROMPT_VALUES", 48 if stream else 1)
+
+    def ask(n: int) -> Any:
+        told = engine.generate(
+            input_ids=[[5, 6, 7], [8, 9, 10]],
+            sampling_params={"max_new_tokens": 2, "n": n},
+            return_logprob=True,
+            logprob_start_len=0,
+            top_logprobs_num=1,
+            stream=stream,
+        )
+        return list(told) if stream else told
+
+    ask(4)
+    with pytest.raises(RequestError, match="60 log-probabilities; at most 48") as refused:
+        ask(5)
+    assert refused.value.param == "logprob_start_len"
+
+
 def test_what_asks_for_nothing_passes(engine: Engine) -> None:
     answer = engine.generate(
         input_ids=[5, 6, 7],

@@ -18,6 +18,10 @@ MAX_TOP = 100
 MAX_IDS = 100
 MAX_VALUES = 1 << 22
 """Most values that one request may get: tokens with an entry, times what each entry holds."""
+MAX_PROMPT_VALUES = 1 << 20
+"""Most of them for prompts, of all answers to a call together: they cost a client nothing, and the server work all at once."""
+MAX_STREAMED_PROMPT_VALUES = 1 << 18
+"""The same for a stream, whose events may each repeat them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,22 @@ class LogprobFields:
                 param="top_logprobs_num",
             )
         return LogprobParams(start=start, top=self.top, ids=self.ids, texts=self.texts)
+
+
+def prompt_values(wanted: LogprobParams, prompt_tokens: int) -> int:
+    """How many values the entries of a prompt of so many tokens hold."""
+    return (prompt_tokens - wanted.start) * (1 + wanted.top + len(wanted.ids))
+
+
+def check_prompt_values(values: int, *, stream: bool) -> None:
+    """Of a whole call. Raises RequestError."""
+    most = MAX_STREAMED_PROMPT_VALUES if stream else MAX_PROMPT_VALUES
+    if values > most:
+        raise RequestError(
+            f"the prompts of all answers of this call would have {values} log-probabilities; at most {most} are allowed"
+            f"{' in a stream' if stream else ''}",
+            param="logprob_start_len",
+        )
 
 
 def logprob_fields(

@@ -18,7 +18,7 @@ from jackfield.managers.choices import choices_asked
 from jackfield.managers.errors import RequestError
 from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.logprob_entries import CONTEXT, LogprobLog
-from jackfield.managers.logprob_fields import LogprobFields
+from jackfield.managers.logprob_fields import LogprobFields, check_prompt_values, prompt_values
 from jackfield.managers.prompts import Prompt, checked_ids, prompts_of
 from jackfield.managers.req_state import ReqState
 from jackfield.managers.sampling_params import Processors, make_sampling_params
@@ -80,6 +80,12 @@ class RequestBuilder:
         n = choices_asked([prompt.sampling for prompt in prompts], most_together=self._limits.max_answers)
         resumption = self._resumption(call)
         checked = [self._check(i * n, prompt, call, resumption) for i, prompt in enumerate(prompts)]
+        values = sum(
+            prompt_values(wanted, len(one.request.input_ids))
+            for one in checked
+            if (wanted := one.request.logprobs) is not None
+        )
+        check_prompt_values(values * n, stream=call.stream)
         return [choice for one in checked for choice in one.choices(n)]
 
     def _resumption(self, call: GenerateRequest) -> Resumption | None:

@@ -42,8 +42,7 @@ async def chat_completions(exchange: Exchange) -> ASGIApp:
     if body.stream:
         updates = service.news(call, lambda states: pieces(states, tell))
         return EventStream(_events(head, len(call.states), with_usage, await anext(updates), updates))
-    answers = await service.answers(call)
-    choices = [_choice(state, answer["text"], tell(state)) for state, answer in zip(call.states, answers, strict=True)]
+    choices = await service.answers(call, lambda state: _choice(state, state.text, tell(state)))
     return json_response(head.object(KIND, choices, usage(call.states)))
 
 

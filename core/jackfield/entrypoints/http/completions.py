@@ -45,16 +45,15 @@ async def completions(exchange: Exchange) -> ASGIApp:
     if body.stream:
         updates = service.news(call, lambda states: pieces(states, tell))
         return EventStream(_events(head, with_usage, echo, await anext(updates), updates))
-    answers = await service.answers(call)
-    choices = [
-        _choice(
+    choices = await service.answers(
+        call,
+        lambda state: _choice(
             state.index,
-            ("" if echo is None else echo(state.index)) + answer["text"],
+            ("" if echo is None else echo(state.index)) + state.text,
             tell(state),
             finish_word(state.finish),
-        )
-        for state, answer in zip(states, answers, strict=True)
-    ]
+        ),
+    )
     return json_response(head.object(KIND, choices, usage(states)))
 
 

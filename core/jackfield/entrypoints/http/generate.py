@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from starlette.types import ASGIApp
 
-from jackfield.entrypoints.calls import Answer, news
+from jackfield.entrypoints.calls import Answer, final_answer, news
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
     Exchange,
@@ -51,7 +51,7 @@ async def generate(exchange: Exchange) -> ASGIApp:
     service = exchange.service
     call = await service.submit(lambda: request)
     if not request.stream:
-        answers = await service.answers(call)
+        answers = await service.answers(call, final_answer)
         return json_response(answers if request.is_batch else answers[0])
     batched = request.is_batch
     updates = service.news(call, lambda states: _updates(states, batched, service.args.incremental_streaming_output))

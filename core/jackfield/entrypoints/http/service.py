@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.calls import Answer, Call, Mover, final_answer, raise_first_failure
+from jackfield.entrypoints.calls import Call, Mover, raise_first_failure
 from jackfield.entrypoints.driver import DrivenRuntime
 from jackfield.entrypoints.http.auth import Hosts, Keys
 from jackfield.entrypoints.http.errors import unavailable
@@ -144,13 +144,21 @@ class Service:
                 submitted.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
-    async def answers(self, call: Call) -> list[Answer]:
-        """All answers, complete. Raises RequestError, ReplicaFailed; a caller that is cancelled ends the call."""
+    async def answers(self, call: Call, make: Callable[[ReqState], T]) -> list[T]:
+        """All answers, complete. Raises RequestError, ReplicaFailed; a caller that is cancelled ends the call.
+
+        make   what is told of an answer that did not fail
+        """
         try:
             while not call.closed:
                 await call.wait_async()
                 raise_first_failure(call)
-            return call.read(lambda states: [final_answer(state) for state in states])  # type: ignore[no-any-return]
+            raise_first_failure(call)
+            # Nobody writes them any more. Log-probabilities may be very many, and others' streams must not stand meanwhile.
+            states = call.states
+            if any(state.logprobs is not None for state in states):
+                return await self.in_thread(lambda: [make(state) for state in states])
+            return [make(state) for state in states]
         finally:
             if not call.closed:
                 call.orphan()
