@@ -23,6 +23,8 @@ PLUGINS = {
     ("attention", "columnar", "columnar-attention"),
     ("metrics", "statsd", "statsd-sink"),
     ("logits_processor", "allow-ids", "allow-ids-processor"),
+    ("kv_tier", "dict", "dict-tier"),
+    ("gate", "file", "file-gate"),
 }
 
 

@@ -32,13 +32,13 @@ PART_SECONDS = 3600.0
 class DiskTier(KVTier):
     """Two processes may share a directory: both read and write whole files, and what one deletes is a miss of the other."""
 
-    def __init__(self, options: DiskOptions, path: Path, block_bytes: int) -> None:
+    def __init__(self, options: DiskOptions, block_bytes: int) -> None:
         """Makes the directory and reads its index. Raises OSError."""
         self.rule = options.rule()
         self._clears = options.clear_on_flush
         self._block_bytes = block_bytes
-        path.mkdir(parents=True, exist_ok=True)
-        self._root = path.resolve(strict=True)
+        options.path.mkdir(parents=True, exist_ok=True)
+        self._root = options.path.resolve(strict=True)
         self._index = LruIndex(options.size_mib * 2**20)
         for part in self._root.glob(f"{_PART}*"):
             with contextlib.suppress(FileNotFoundError):

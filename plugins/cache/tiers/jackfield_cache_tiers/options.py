@@ -41,9 +41,7 @@ class HostOptions(TierOptions):
 class DiskOptions(TierOptions):
     """Options of `disk`."""
 
-    path: Path | None = Field(
-        default=None, description="Directory of the blocks; made if it is not there. It must be given."
-    )
+    path: Path = Field(description="Directory of the blocks; made if it is not there.")
     size_mib: MiB = Field(default=10240, description="Most MiB of files.")
     clear_on_flush: bool = Field(
         default=False, description="Whether a flush of the cache deletes the files; else they outlast it."
