@@ -57,7 +57,8 @@ class FaultScope(enum.Enum):
 
 
 class RequestFault(Exception):
-    """Raised by a plugin to end one request. `message` reaches the client; keep it free of internals.
+    """Raised by a plugin to end one request. `message` reaches the client, with the HTTP status `status_code`, 400 to 599;
+    keep it free of internals.
 
     For gates (`Gate.enter`), and reserved for output processors, a kind to come. Raised by another hook it is an error like
     any other, with that hook's scope; a worker ends one request by `WorkerResult.errors`.

@@ -37,7 +37,8 @@ class GateRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class GateEvent:
-    """The wait of one request is over. error: why it cannot run, for its client; empty: the gate is open."""
+    """The wait of one request is over. error: why it cannot run, for its client, with the HTTP status `status_code`, 400 to
+    599; empty: the gate is open."""
 
     uid: int
     error: str = ""

@@ -8,6 +8,7 @@ import pytest
 
 from jackfield.hookspecs import Gate, GateAnswer, GateEvent, GateRequest, RequestFault
 from jackfield.ipc.messages import FlushCacheRequest
+from jackfield.managers.scheduler.gates import GATE_ERROR
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
 
@@ -208,3 +209,55 @@ def test_close_reaches_the_gates() -> None:
     run = harness(gate)
     run.scheduler.close()
     assert gate.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        (ValueError("no"), 500),
+        (None, 400),
+        ("no", "x"),
+        ("no", 400.5),
+        ("no", 99),
+        ("no", 200),
+        ("no", 10**30),
+        ("no", None),
+    ],
+)
+@pytest.mark.parametrize("where", ["enter", "poll"])
+def test_a_refusal_that_nobody_can_be_told_ends_its_request_alone(where: str, message: Any, status: Any) -> None:
+    """What a gate says goes to other processes and into an HTTP answer."""
+
+    class Odd(Turnstile):
+        def enter(self, request: GateRequest) -> GateAnswer:
+            if request.uid == 1 and where == "enter":
+                raise RequestFault(message, status_code=status)
+            return GateAnswer.WAITING if request.uid == 1 else GateAnswer.OPEN
+
+    ledger = Booked()
+    gate = Odd()
+    if where == "poll" and message is not None:
+        gate.events.append(GateEvent(uid=1, error=message, status_code=status))
+    elif where == "poll":
+        gate.events.append(GateEvent(uid=[1]))  # type: ignore[arg-type]
+    run = harness(gate, ledger=ledger)
+    rid, other = run.submit([1, 2], max_new_tokens=1), run.submit([3], max_new_tokens=1)
+    run.run()
+    finish = run.answers[rid].finish
+    assert finish is not None
+    assert (finish.message, finish.status_code) == (GATE_ERROR, 500)
+    assert ledger.faults == [("gate.g0", "request")]
+    assert run.answers[other].ids == run.expected(other, 1)
+
+
+def test_a_refusal_with_half_a_character_is_told_without_it() -> None:
+    class Odd(Turnstile):
+        def enter(self, request: GateRequest) -> GateAnswer:
+            raise RequestFault("no \ud83d", status_code=422)
+
+    run = harness(Odd())
+    rid = run.submit([1, 2], max_new_tokens=1)
+    run.run()
+    finish = run.answers[rid].finish
+    assert finish is not None
+    assert (finish.message, finish.status_code) == ("no ?", 422)

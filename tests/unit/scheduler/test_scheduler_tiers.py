@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from jackfield.hookspecs import CacheKey, StepOutcome, TierRule
 from jackfield.ipc.messages import FlushCacheRequest
 from jackfield.managers.scheduler.tiers.blocks import block_keys
-from tests.unit.scheduler.tiered import FINGERPRINT, DictTier, TieredRun
+from tests.unit.scheduler.tiered import FINGERPRINT, NAMESPACE, DictTier, TieredRun
 
 RULES = [TierRule(write="through", min_load_tokens=8), TierRule(write="back", min_load_tokens=8)]
 A = [7, *range(100, 140)]
@@ -187,6 +188,29 @@ def test_an_abort_in_a_load_lets_the_copy_end() -> None:
     run.settle()
     run.assert_at_rest()
     assert run.loads["loads"] == 1
+
+
+def test_an_idle_check_finds_nothing_wrong_with_a_load_that_nobody_wants_any_more() -> None:
+    """Its lease on the part that the cache still holds is no leak."""
+    tier = DictTier(RULES[0])
+    run = TieredRun(tier, copy_us=1e6)
+    run.submit(A, max_new_tokens=1, ignore_eos=True)
+    run.settle()
+    run.submit([8] * 40, max_new_tokens=1, ignore_eos=True)  # the end of A has to go for it
+    run.settle()
+    kept = int(run.cache.peek([CacheKey(namespace=NAMESPACE, tokens=np.array(A, dtype=np.int32))])[0])
+    assert 0 < kept < 40
+    rid = run.submit(A, max_new_tokens=4, ignore_eos=True)
+    run.scheduler.ingest()
+    run.scheduler.poll()
+    assert run.tiers.gate.pending == 1
+    assert run.scheduler.state().protected > 0
+    run.abort(rid)
+    run.scheduler.ingest()
+    run.scheduler.idle()
+    run.scheduler.check_invariants()
+    run.settle()
+    run.assert_at_rest()
 
 
 def test_a_flush_waits_for_a_load_that_nobody_wants_any_more() -> None:

@@ -5,6 +5,7 @@ Requests that wait at a gate are in the waiting queue's `gated`, not in its tabl
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 from jackfield.hookspecs import FaultScope, Gate, GateAnswer, GateEvent, GateRequest, RequestFault
@@ -84,10 +85,7 @@ class Gates:
                 if name.startswith(OWN):
                     raise
                 self._waiting.gate(request)
-                if isinstance(error, RequestFault):
-                    return _ending(request, error.message, error.status_code)
-                self._ledger.record(name, FaultScope.REQUEST, error)
-                return _ending(request, GATE_ERROR, 500)
+                return self._refused(request, name, error)
             if answer is GateAnswer.WAITING:
                 self._at[request.uid] = number
                 self._lives.gated(request, name, self._now())
@@ -96,14 +94,21 @@ class Gates:
         self._waiting.open(request)
         return None
 
+    def _refused(self, request: Request, name: str, error: Exception) -> Ending:
+        """The end of a request for which `enter` raised this."""
+        if isinstance(error, RequestFault):
+            try:
+                return _ending(request, *_for_client(error.message, error.status_code))
+            except Exception as unfit:
+                error = unfit
+        self._ledger.record(name, FaultScope.REQUEST, error)
+        return _ending(request, GATE_ERROR, 500)
+
     def _events(self, number: int) -> list[GateEvent]:
         """What a gate tells; if it fails at that, all who wait there end, because nobody knows for whom it failed."""
         name, gate = self._gates[number]
         try:
-            events = list(gate.poll())
-            if not all(isinstance(event, GateEvent) for event in events):
-                raise BadGateAnswer("poll returned something else than GateEvent")
-            return events
+            return [_checked(event) for event in gate.poll()]
         except Exception as error:
             if name.startswith(OWN):
                 raise
@@ -126,6 +131,26 @@ class Gates:
                 gate.close()
             except Exception as error:
                 self._ledger.record(name, FaultScope.COUNT, error)
+
+
+def _checked(event: object) -> GateEvent:
+    if not isinstance(event, GateEvent):
+        raise BadGateAnswer(f"poll returned a {type(event).__name__}, not a GateEvent")
+    uid = operator.index(event.uid)
+    if not event.error:
+        return GateEvent(uid=uid)
+    message, status = _for_client(event.error, event.status_code)
+    return GateEvent(uid=uid, error=message, status_code=status)
+
+
+def _for_client(message: object, status: object) -> tuple[str, int]:
+    """What other processes can read and HTTP can send; BadGateAnswer or TypeError for anything else."""
+    if not isinstance(message, str):
+        raise BadGateAnswer(f"the reason for the client is a {type(message).__name__}, not a str")
+    code = operator.index(status)  # type: ignore[arg-type]
+    if not 400 <= code <= 599:
+        raise BadGateAnswer(f"the status of a request that cannot run is {code}; 400 to 599 are allowed")
+    return message.encode("utf-8", "replace").decode(), code
 
 
 def _ending(request: Request, message: str, status: int) -> Ending:

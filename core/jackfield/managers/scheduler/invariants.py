@@ -125,6 +125,8 @@ class InvariantChecker:
         return problems
 
     def _idle(self) -> list[str]:
+        if self._memory.loading:
+            return []  # a load whose request has ended is brought to its end, under a lease
         protected = self._memory.sizes().protected
         return [f"nothing is open, but {protected} slots are under a lease"] if protected else []
 
