@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-ORPHANED = signal.SIGUSR2
+from jackfield.entrypoints.child_signals import ORPHANED
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 

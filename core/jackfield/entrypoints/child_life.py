@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.entrypoints.child import ORPHANED
 from jackfield.entrypoints.child_orders import Failed, Found, Orders, Progress, Ready, ToChild
 from jackfield.entrypoints.child_roles import ROLES, Part
+from jackfield.entrypoints.child_signals import ORPHANED
 from jackfield.hookspecs import ProcessInfo
 from jackfield.ipc.framed_link import FramedLink
 from jackfield.ipc.run_directory import remove_tree

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import zmq
 
+from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import ReplicaPlan
-from jackfield.entrypoints.sides import Texts, build_scheduler, make_worker
+from jackfield.entrypoints.scheduler_side import build_scheduler
+from jackfield.entrypoints.worker_side import make_worker
 from jackfield.hookspecs import StepOutcome, WorkerLimits
 from jackfield.ipc.messages import PluginFaults, PluginReport, ToDetokenizer, ToMain, ToScheduler
 from jackfield.ipc.run_directory import socket_path

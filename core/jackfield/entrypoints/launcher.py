@@ -7,18 +7,14 @@ from collections.abc import Mapping
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.inline import InlineRuntime, process_info
+from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
+from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import make_monitor
 from jackfield.entrypoints.plan import ReplicaPlan, make_plan, with_topology
 from jackfield.entrypoints.processes import ProcessRuntime, launch_processes
 from jackfield.entrypoints.progress import StartProgress
-from jackfield.entrypoints.sides import (
-    Texts,
-    build_main,
-    build_scheduler,
-    make_worker,
-    request_processors,
-    sampling_defaults,
-)
+from jackfield.entrypoints.scheduler_side import build_scheduler
+from jackfield.entrypoints.worker_side import make_worker
 from jackfield.hookspecs import ModelWorker
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler

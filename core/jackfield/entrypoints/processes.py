@@ -20,9 +20,10 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.child_life import contents
 from jackfield.entrypoints.child_orders import Orders, Ready, Role
+from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
+from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import Monitor, make_monitor
 from jackfield.entrypoints.plan import make_plan
-from jackfield.entrypoints.sides import Texts, build_main, request_processors, sampling_defaults
 from jackfield.entrypoints.supervisor import Supervisor
 from jackfield.hookspecs import ProcessInfo, WorkerLimits
 from jackfield.ipc.messages import ToMain, ToScheduler

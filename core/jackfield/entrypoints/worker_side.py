@@ -1,0 +1,119 @@
+"""The worker of a replica: what it is told of the run, and the model, attention and operators that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from jackfield.config.errors import ConfigurationError
+from jackfield.config.server_args import CHUNKING_OFF, ServerArgs
+from jackfield.entrypoints.model_texts import Texts
+from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
+from jackfield.hookspecs import (
+    FaultScope,
+    ModelSource,
+    ModelSourceError,
+    ModelWorker,
+    ProcessorSource,
+    Shard,
+    UnsupportedModel,
+    VirtualClock,
+    WorkerStack,
+)
+from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
+from jackfield.managers.worker_features import LOGITS_PROCESSORS
+from jackfield.observability.clock import Clock, ManualClock
+from jackfield.stack.faults import FaultLedger
+from jackfield.stack.loading import LoadedStack
+from jackfield.stack.parameters import KIND as LOGITS_PROCESSOR
+from jackfield.stack.parameters import parameters_model, parse_parameters
+
+
+def make_worker(
+    plan: ReplicaPlan,
+    loaded: LoadedStack,
+    texts: Texts,
+    clock: Clock,
+    ledger: FaultLedger,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ModelWorker:
+    """Loads the model; progress: see `WorkerContext`. Raises ConfigurationError."""
+    args, config = plan.args, plan.facts.config
+    most = args.max_running_requests or MAX_RUNNING_REQUESTS
+    manifest = loaded.plugin("worker").selected.manifest
+    needs, features = manifest.needs, manifest.features
+    try:
+        worker: ModelWorker = loaded.make(
+            "worker",
+            shard=Shard(),
+            device=args.device,
+            dtype=args.dtype,
+            seed=plan.seed,
+            page_size=args.page_size,
+            max_running=most,
+            max_total_tokens=args.max_total_tokens,
+            max_context=config.context_length,
+            max_tokens=max_step_tokens(args, config.context_length, most),
+            vocab_size=config.vocab_size,
+            eos_ids=config.eos_token_ids,
+            encode=texts.encode,
+            clock=virtual(clock),
+            stack=_worker_stack(plan, loaded, texts.source) if needs else None,
+            processors=_processor_sources(loaded, ledger) if LOGITS_PROCESSORS in features else (),
+            progress=progress,
+            deterministic=args.enable_deterministic_inference,
+        )
+    except (ModelSourceError, UnsupportedModel) as error:
+        raise ConfigurationError(str(error)) from error
+    # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
+    return ThreadedWorker(worker) if plan.stack.worker_thread and virtual(clock) is None else worker
+
+
+def max_step_tokens(args: ServerArgs, context_length: int, max_running: int) -> int:
+    """Most tokens of one step, prompts and decodes together. A prompt that is never cut may be as long as the context, and
+    share its step with everybody who decodes."""
+    if args.chunked_prefill_size == CHUNKING_OFF:
+        return max(args.max_prefill_tokens, context_length + max_running)
+    return max(args.max_prefill_tokens, max_running)
+
+
+def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource) -> WorkerStack:
+    facts, stack = plan.facts, plan.stack
+    assert facts.shape is not None
+    assert stack.layout is not None
+    attention = {phase: stack.one("attention", phase) for phase in ("prefill", "decode")}
+    ops = loaded.plugin("ops").selected
+    return WorkerStack(
+        source=source,
+        config=facts.config.hf,
+        shape=facts.shape,
+        model=loaded.models()[facts.config.architecture],
+        layout=stack.layout,
+        attention={
+            phase: (plugin.name, loaded.maker("attention", phase=phase))
+            for phase, plugin in attention.items()
+            if plugin is not None
+        },
+        ops=loaded.maker("ops"),
+        attention_features={
+            phase: frozenset(plugin.manifest.features) for phase, plugin in attention.items() if plugin is not None
+        },
+        ops_encodings=frozenset(ops.manifest.encodings),
+    )
+
+
+def _processor_sources(loaded: LoadedStack, ledger: FaultLedger) -> tuple[ProcessorSource, ...]:
+    return tuple(
+        ProcessorSource(
+            instance=plugin.selected.instance,
+            make=plugin.make,
+            parameters=partial(parse_parameters, parameters_model(plugin.selected)),
+            fault=partial(ledger.record, plugin.selected.key, FaultScope.REQUEST),
+        )
+        for plugin in loaded.of(LOGITS_PROCESSOR)
+    )
+
+
+def virtual(clock: Clock) -> VirtualClock | None:
+    """The clock, if it is one that a simulated worker moves."""
+    return clock if isinstance(clock, ManualClock) else None
