@@ -50,9 +50,14 @@ def test_b40_four_requests_in_a_pool_for_two(tiny_model: Path, alone: dict[str, 
         assert_alive(engine)
 
 
-@pytest.mark.parametrize("event_loop", ["normal", "overlap"])
-def test_b40_streams_have_no_gap_and_no_repeat(tiny_model: Path, alone: dict[str, Any], event_loop: str) -> None:
-    with tiny(tiny_model, max_total_tokens=384, schedule_conservativeness=0.01, event_loop=event_loop) as engine:
+@pytest.mark.parametrize(
+    ("event_loop", "topology"), [("normal", "inline"), ("overlap", "inline"), ("overlap", "processes")]
+)
+def test_b40_streams_have_no_gap_and_no_repeat(
+    tiny_model: Path, alone: dict[str, Any], event_loop: str, topology: str
+) -> None:
+    small = {"max_total_tokens": 384, "schedule_conservativeness": 0.01}
+    with tiny(tiny_model, event_loop=event_loop, topology=topology, **small) as engine:
         streams = [engine.generate(input_ids=prompt, sampling_params=GREEDY, stream=True) for prompt in PROMPTS]
         seen: list[list[list[int]]] = [[] for _ in streams]
         left = list(enumerate(streams))

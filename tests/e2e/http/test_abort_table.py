@@ -159,6 +159,24 @@ def test_row_4_aborted_between_two_chunks(slow: Server, stream: bool) -> None:
 
 
 @both
+def test_row_4_the_client_goes_between_two_chunks(slow: Server, stream: bool) -> None:
+    prompt = [1100 + stream, *PROMPT]
+
+    async def leave() -> None:
+        async with httpx.AsyncClient(base_url=slow.url, timeout=DEADLINE, trust_env=False) as client:
+            body = long_body(stream, rid="gone") | {"input_ids": prompt}
+            request = asyncio.create_task(client.post("/generate", json=body))
+            await asyncio.to_thread(until, lambda: slow.state()["kv"]["protected"] >= 8)
+            request.cancel()
+            await asyncio.wait([request])
+
+    asyncio.run(leave())
+    until(lambda: slow.scheduler() == (0, 0))
+    assert slow.state()["kv"]["evictable"] < len(prompt)  # it did not go on to the end
+    slow.assert_alive()
+
+
+@both
 def test_row_5_aborted_while_it_runs(slow: Server, stream: bool) -> None:
     with clients(slow) as post:
         running = post(long_body(stream, rid="run"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -77,20 +78,31 @@ def test_b10_streamed_usage_counts_each_prompt_once(server: Server) -> None:
     assert whole["usage"]["prompt_tokens"] == 85
     assert whole["usage"]["completion_tokens"] == 20
     assert whole["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    # Again, with all of both prompts but their last tokens in the cache: summed over prompts, not over answers.
+    warm = ask(server, CMP, **body)
+    assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] == 54 + 29
+    found = events(server.post(CMP, {**body, "stream": True, "stream_options": {"include_usage": True}}))
+    assert found[-1]["usage"] == warm["usage"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("prompt", [["a", "b b", "c c c"], [[5], [6, 7], [8, 9, 10]]])
-def test_b28_six_choices_in_prompt_major_order(prompt: Any, stream: bool) -> None:
-    script = json.dumps([f"{i}{j}" + " x" * (3 - i) for i in range(3) for j in range(2)])
-    with serving(*SIMULATED, "--option", f"worker.simulated.script={script}", check=False) as server:
-        response = server.post(CMP, {"prompt": prompt, "n": 2, "max_tokens": 20, "temperature": 0, "stream": stream})
-        told = dict.fromkeys(range(6), "")
-        for answer in events(response) if stream else [response.json()]:
-            Completion.model_validate(answer)
-            for choice in answer["choices"]:
-                told[choice["index"]] += choice["text"]
-        assert [told[i][:2] for i in range(6)] == ["00", "01", "10", "11", "20", "21"]
+def test_b28_six_choices_in_prompt_major_order() -> None:
+    """Prompts as texts and as ids, whole and streamed; with echo each answer begins with its own prompt."""
+    script = [f"{i}{j}" + " x" * (3 - i) for i in range(3) for j in range(2)]
+    texts = ["A", "BB", "CCC"]
+    ids = [[49], [50, 50], [51, 51, 51]]
+    cases = list(itertools.product((texts, ids), (False, True), (False, True)))
+    option = f"worker.simulated.script={json.dumps(script * len(cases))}"
+    with serving(*SIMULATED, "--option", option, check=False) as server:
+        for prompt, stream, echo in cases:
+            body = {"prompt": prompt, "n": 2, "max_tokens": 20, "temperature": 0, "stream": stream, "echo": echo}
+            response = server.post(CMP, body)
+            told = dict.fromkeys(range(6), "")
+            for answer in events(response) if stream else [response.json()]:
+                Completion.model_validate(answer)
+                for choice in answer["choices"]:
+                    told[choice["index"]] += choice["text"]
+            own = texts if echo else [""] * 3
+            assert told == {i: own[i // 2] + script[i] for i in range(6)}
 
 
 def test_native_answers_are_a_list(server: Server) -> None:
@@ -145,6 +157,20 @@ def test_an_abort_by_the_common_id_ends_all_choices(slow: Server) -> None:
         told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     ends = [one["meta_info"]["finish_reason"]["type"] for one in told if one["meta_info"]["finish_reason"]]
     assert ends == ["abort"] * 3
+
+
+def test_an_abort_of_one_choice_leaves_the_others_alone(slow: Server) -> None:
+    sampling = {"max_new_tokens": 40, "ignore_eos": True, "n": 3}
+    body = {"input_ids": [5, 6, 7], "sampling_params": sampling, "stream": True, "rid": "job"}
+    with slow.client() as client, client.stream("POST", "/generate", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        assert slow.post("/abort_request", {"rid": "job-1"}).json() == {"aborted": 1}
+        told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    ends = {one["index"]: one for one in told if one["meta_info"]["finish_reason"]}
+    assert [ends[i]["meta_info"]["finish_reason"]["type"] for i in range(3)] == ["length", "abort", "length"]
+    assert [len(ends[i]["output_ids"]) for i in (0, 2)] == [40, 40]
+    assert len(ends[1]["output_ids"]) < 40
 
 
 def test_the_official_client_reads_choices(server: Server) -> None:

@@ -151,6 +151,49 @@ def test_b46_a_rid_that_is_live_is_refused_and_the_first_is_unharmed(slow: Serve
     slow.generate(input_ids=[5], sampling_params={"max_new_tokens": 1}, rid="same")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_b46_one_id_twice_in_a_batch(slow: Server, stream: bool) -> None:
+    refused = slow.post("/generate", {"input_ids": [[5], [6]], "rid": ["same", "same"], "stream": stream})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "rid"
+    slow.assert_alive()
+
+
+def test_b46_the_head_s_id_is_a_label_and_may_repeat(slow: Server) -> None:
+    """Two clients with one X-Request-Id at a time: two answers under ids of the server's, and the label in both heads."""
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 20, "ignore_eos": True}
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(slow.post, CHAT, body, headers={"X-Request-Id": "mine"}) for _ in range(2)]
+        until(lambda: slow.scheduler() == (2, 0))
+        answers = [future.result(DEADLINE) for future in both]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [answer.headers["x-request-id"] for answer in answers] == ["mine", "mine"]
+    assert len({answer.json()["id"] for answer in answers}) == 2
+    assert [answer.json()["usage"]["completion_tokens"] for answer in answers] == [20, 20]
+
+
+@pytest.mark.parametrize("loop", ["normal", "overlap"])
+@pytest.mark.parametrize("topology", ["processes", "inline"])
+def test_b60_whoever_has_the_answer_may_flush_at_once(topology: str, loop: str) -> None:
+    """Also while steps that compute the surplus of requests that have ended are in flight."""
+    with serving(*SIMULATED, "--topology", topology, "--event-loop", loop) as server, server.client() as client:
+        for number in range(20):
+            sampling = {"max_new_tokens": 1 + number % 4, "ignore_eos": True}
+            client.post("/generate", json={"input_ids": [number, *range(5, 25)], "sampling_params": sampling})
+            assert client.post("/flush_cache").json()["success"] is True
+            assert client.get("/server_info").json()["kv"]["evictable"] == 0
+
+
+def test_b60_not_while_somebody_waits_for_the_answer_of_another(slow: Server) -> None:
+    with Background(slow) as background:
+        for i in range(3):
+            background.generate(rid=f"flush-{i}")
+        until(lambda: slow.scheduler() == (2, 1))
+        told = slow.post("/flush_cache", None).json()["error"]["message"]
+        assert "2 requests run, 1 wait" in told
+        assert slow.scheduler() == (2, 1)
+
+
 def test_b60_the_cache_is_flushed_only_when_nothing_runs(slow: Server) -> None:
     prompt = list(range(100, 200))
     short = {"max_new_tokens": 1, "temperature": 0}
@@ -223,6 +266,7 @@ def test_b47_streams_that_are_closed_at_random_times_leave_nothing(topology: str
             asyncio.run(round_of_clients(server.url))
             server.assert_alive()
             until(lambda: main.num_fds() <= files)
+        assert "WARNING" not in server.log  # 400 clients that went are no news
         # Pools of threads fill up to their size, and no further.
         assert main.num_threads() <= threads + TOKENIZER_THREADS + CONTROL_THREADS
 

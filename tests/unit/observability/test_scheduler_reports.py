@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -173,3 +175,25 @@ def test_cpu_of_the_steps_is_what_the_thread_spent_however_many_are_in_flight(de
     assert len(cpu) == run.scheduler.state().steps >= 16
     assert min(cpu) > 0
     assert sum(cpu) < next(looks) - 1000.0
+
+
+def test_steps_that_several_threads_run_have_no_negative_cpu() -> None:
+    """In one process each caller runs the scheduler for a while, and each thread has a clock of its own."""
+    run = SchedulerHarness(report_interval=0.0, collect_metrics=True)
+    clocks: dict[int, itertools.count[int]] = {}
+    run.scheduler._reporter._cpu = lambda: next(
+        clocks.setdefault(threading.get_ident(), itertools.count(1000 - 100 * len(clocks)))
+    )
+    loop = OverlapLoop(run.scheduler, 2)
+    run.submit([1, 2, 3], max_new_tokens=20)
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(6):
+            loop.step()
+            other.submit(loop.step).result()
+            other.submit(loop.step).result()
+    run.collect()
+    cpu = [seconds for report in run.reports for seconds in report.step_cpu_seconds]
+    assert len(clocks) == 2
+    assert len(cpu) == 17
+    assert min(cpu) >= 0
+    assert max(cpu) < 10

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,21 +49,23 @@ class Reporter:
         self._sent_at: float | None = None
         self._since: float | None = None
         self._last: tuple[int, ...] = ()
-        self._cpu_marks: deque[float] = deque()  # one for each step in flight, as of its launch
-        self._cpu_committed = 0.0
+        self._in_flight = 0
+        self._cpu_from = (0, 0.0)  # the thread, and its CPU seconds, from which the next step to be committed counts
         self._clear()
 
     def launched(self, now: float) -> None:
         """A step begins."""
         if self._since is None:
             self._since = now
-        if self._collect:
-            self._cpu_marks.append(self._cpu())
+        if self._collect and (not self._in_flight or self._cpu_from[0] != threading.get_ident()):
+            self._cpu_from = (threading.get_ident(), self._cpu())
+        self._in_flight += 1
 
     def committed(self, step: StepInFlight, now: float, open_requests: int) -> None:
         """A step was applied; sends if it is time, or if nothing is left to do."""
         batch = step.batch
         self._steps += 1
+        self._in_flight -= 1
         prefills = batch.prefills
         self._prefill += int(batch.new_tokens[:prefills].sum())
         self._decode += 0 if step.result is None else len(step.result.tokens)
@@ -74,12 +76,16 @@ class Reporter:
         self._retracted += len(batch.retracted)
         if self._collect:
             self._step_seconds.append(now - step.started)
-            # Where steps overlap, what this thread did before the commit of the step before is that step's.
-            cpu = self._cpu()
-            self._step_cpu_seconds.append(cpu - max(self._cpu_marks.popleft(), self._cpu_committed))
-            self._cpu_committed = cpu
+            self._step_cpu_seconds.append(self._spent())
         if not open_requests or self._sent_at is None or now - self._sent_at >= self._interval:
             self._send(self._state(), now)
+
+    def _spent(self) -> float:
+        """CPU seconds since the launch, or since the commit of the step before where steps overlap. In one process whoever
+        waits for an answer runs the scheduler: of a step that others began, only this thread's part is known."""
+        (thread, began), here, cpu = self._cpu_from, threading.get_ident(), self._cpu()
+        self._cpu_from = (here, cpu)
+        return max(0.0, cpu - began) if here == thread else 0.0
 
     def idle(self, now: float) -> None:
         """Nothing can run; sends if the numbers are not those that were sent last."""
