@@ -97,6 +97,7 @@ class Driver:
         finally:
             with self.lock:
                 del self._controls[control_id]
+                self._manager.control.forget(control_id)
 
     def abort(self, states: Sequence[ReqState]) -> None:
         """Ask for their end; does not wait for it."""

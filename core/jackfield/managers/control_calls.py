@@ -49,6 +49,10 @@ class ControlCalls:
             return None
         return self._replies.pop(control_id)
 
+    def forget(self, control_id: int) -> None:
+        """Nobody waits for the answer any more."""
+        self._replies.pop(control_id, None)
+
     def take(self, reply: ControlReply) -> None:
         """An answer came."""
         if reply.control_id not in self._replies:

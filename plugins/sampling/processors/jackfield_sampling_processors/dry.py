@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, LogitsRow, hookimpl
 from jackfield_sampling_processors.histories import Histories
@@ -19,6 +19,9 @@ LONGEST = 50
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
 
+Id = Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)]
+
+
 class DryParameters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -26,7 +29,7 @@ class DryParameters(BaseModel):
     base: float = Field(default=1.75, ge=1, le=4, description="How fast the penalty grows with the passage.")
     allowed_length: int = Field(default=2, ge=1, le=LONGEST, description="Passages shorter than this are free.")
     range: int = Field(default=0, ge=0, description="Only so many of the last tokens count; 0: all.")
-    breakers: list[int] | None = Field(default=None, max_length=256, description="Ids at which a passage ends.")
+    breakers: list[Id] | None = Field(default=None, max_length=256, description="Ids at which a passage ends.")
 
 
 def repeats(history: NDArray[np.int32], breakers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -69,10 +72,12 @@ class Dry(LogitsProcessor):
             params = self._params[row]
             breakers = self._breakers if params.breakers is None else np.array(params.breakers, dtype=np.int32)
             followers, length = repeats(self._histories.of(row)[-params.range :], breakers)
-            longest = dict(sorted(zip(followers.tolist(), length.tolist(), strict=True), key=lambda pair: pair[1]))
-            for token, n in longest.items():  # of several passages before one token the longest counts
-                if n >= params.allowed_length:
-                    logits[i, token] -= params.multiplier * params.base ** (n - params.allowed_length)
+            followers, length = (part[length >= params.allowed_length] for part in (followers, length))
+            tokens, which = np.unique(followers, return_inverse=True)
+            longest = np.zeros(len(tokens), dtype=np.int64)
+            np.maximum.at(longest, which, length)  # of several passages before one token the longest counts
+            penalties = params.multiplier * np.float64(params.base) ** (longest - params.allowed_length)
+            logits[i, tokens.tolist()] -= logits.new_tensor(penalties)
 
 
 @hookimpl

@@ -131,6 +131,9 @@ def test_a_row_that_ends_leaves_nothing_to_the_next(module: Any) -> None:
         (DryParameters, {"multiplier": float("nan")}),
         (DryParameters, {"multiplier": 1, "base": 0.5}),
         (DryParameters, {"multiplier": 1, "breakers": list(range(300))}),
+        (DryParameters, {"multiplier": 1, "breakers": [10**18]}),
+        (DryParameters, {"multiplier": 1, "breakers": [-1]}),
+        (DryParameters, {"multiplier": 1, "breakers": [True]}),
     ],
 )
 def test_bad_parameters_are_refused(model: Any, values: dict[str, Any]) -> None:
