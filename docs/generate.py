@@ -16,11 +16,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from jackfield import hookspecs
 from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.schemas.common import Native, OpenAI
-from jackfield.hookspecs import KINDS, SPECS, common, kv, tables
+from jackfield.hookspecs import KINDS, SPECS, common, decisions, kv, logprobs, mover, tables
 from jackfield.observability.metrics import GROUPS, PREFIX
 from jackfield.stack.discovery import discover
 from jackfield.stack.own import OWN_DISTRIBUTIONS
@@ -55,7 +56,9 @@ def hooks() -> Iterator[str]:
         "What a plugin implements, by kind. A provider hook is called once at start and returns an object; the runtime calls "
         "that object. Every name below comes from `jackfield.hookspecs`: `from jackfield.hookspecs import hookimpl, Freed`. What "
         "several kinds share stands at the [end](#shared): [amounts and problems](#jackfieldhookspecscommon), [KV memory and its "
-        "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables). Arguments of all records "
+        "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables), [the record of "
+        "decisions](#jackfieldhookspecsdecisions), [log-probabilities](#jackfieldhookspecslogprobs), [copies of "
+        "KV](#jackfieldhookspecsmover). Arguments of all records "
         "are keyword-only.\n"
     )
     yield "## Kinds\n"
@@ -81,16 +84,25 @@ def hooks() -> Iterator[str]:
                 yield f"{_prose(function)}\n"
         yield from _classes(module, spec)
     yield "# Shared\n"
-    for module in (common, kv, tables):
+    for module in (common, kv, tables, decisions, logprobs, mover):
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)
+        yield from _functions(module)
 
 
 def _classes(module: Any, *but: type) -> Iterator[str]:
     for name, value in vars(module).items():
         if inspect.isclass(value) and value.__module__ == module.__name__ and value not in but:
             yield from _class(name, value)
+
+
+def _functions(module: Any) -> Iterator[str]:
+    """Those that a plugin may call."""
+    for name, value in vars(module).items():
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and name in hookspecs.__all__:
+            yield f"### `{name}{_signature(value)}`\n"
+            yield f"{_prose(value)}\n"
 
 
 def _class(name: str, value: type) -> Iterator[str]:
@@ -122,6 +134,10 @@ def _fields(value: type) -> str:
     if dataclasses.is_dataclass(value):
         own = [field for field in dataclasses.fields(value) if field.name in inspect.get_annotations(value)]
         return "\n".join(f"{field.name}: {_plain(str(field.type))}{_default(field)}" for field in own)
+    kinds = {name: kind for name, kind in inspect.get_annotations(value).items() if not name.startswith("_")}
+    if kinds and "__init__" not in vars(value):
+        given = {name: f" = {vars(value)[name]!r}" for name in kinds if name in vars(value)}
+        return "\n".join(f"{name}: {_plain(str(kind))}{given.get(name, '')}" for name, kind in kinds.items())
     if "__init__" in vars(value) and not getattr(value, "_is_protocol", False):
         return f"{value.__name__}{_signature(value.__init__)}".replace(" -> None", "")
     return ""

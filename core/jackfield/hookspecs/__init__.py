@@ -114,7 +114,7 @@ from jackfield.hookspecs.schedule_policy import (
     StepBudget,
     StepRecord,
 )
-from jackfield.hookspecs.tables import RequestTable, SchedulerView
+from jackfield.hookspecs.tables import RequestTable, SchedulerView, tenant_code
 from jackfield.hookspecs.worker import (
     Launched,
     ModelWorker,
@@ -288,4 +288,5 @@ __all__ = [
     "WorkerStack",
     "hookimpl",
     "hookspec",
+    "tenant_code",
 ]

@@ -60,7 +60,8 @@ class Gate(ABC):
 
     @abstractmethod
     def poll(self) -> Sequence[GateEvent]:
-        """The waits that ended since the last call. Called once a turn while anybody waits here; must be cheap."""
+        """The waits that ended since the last call. Called once a turn while anybody waits here, also when nothing runs: up to
+        some thousand times a second, so it must be cheap."""
 
     @abstractmethod
     def cancel(self, uid: int) -> None:

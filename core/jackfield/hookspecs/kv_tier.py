@@ -44,6 +44,8 @@ class KVTier(ABC):
 
     `has` and `use` are called by the scheduler's thread and must neither block nor do I/O; all else is called by one
     other thread and may block. What raises is counted as a miss, and a tier that goes on raising is switched off.
+
+    rule   when the core uses it; set it in `__init__` if options decide
     """
 
     rule: TierRule = TierRule()

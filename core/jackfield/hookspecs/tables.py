@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,7 +66,7 @@ class RequestTable(Protocol):
 
     @property
     def tenant(self) -> NDArray[np.int32]:
-        """A code for the tenant; 0 for none."""
+        """A code for the tenant, `tenant_code` of its name; 0 for none."""
         ...
 
     @property
@@ -124,3 +125,14 @@ class SchedulerView:
     max_prefill: int
     forest: PrefixForest | None = None
     waiting: RequestTable | None = None
+
+
+def tenant_code(tenant: str | None) -> int:
+    """The code of a tenant's name, by which a policy knows it: 0 for None, else 1 or more, int32.
+
+    A hash, so that it is the same in every replica and needs no table that grows with the tenants ever seen; two tenants
+    share a code with probability 2**-31.
+    """
+    if tenant is None:
+        return 0
+    return 1 + int.from_bytes(hashlib.blake2b(tenant.encode(), digest_size=8).digest(), "little") % (2**31 - 1)

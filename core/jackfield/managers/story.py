@@ -136,7 +136,7 @@ def _ended(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
     lines = [
         f"ended after step {event['step']}, {how}{matched}{status}, with {_count(event['outputs'], 'token')}{message}"
     ]
-    lines += _waited(life, event["rounds"], None, "until then it waited")
+    lines += _waited(life, event["rounds"], event.get("last_round"), "until then it waited")
     if event["stalled"]:
         lines.append(f"between its tokens it stood {_count(event['stalled'], 'step')}, in which prompts were computed")
     return lines

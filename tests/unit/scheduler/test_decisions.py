@@ -86,6 +86,25 @@ def test_aborted_while_waiting_and_while_running() -> None:
     assert "admitted" not in events(harness, "waits")
 
 
+def test_who_ended_while_waiting_is_told_what_was_missing() -> None:
+    """With the numbers of the last round, as who got in is told them."""
+    harness = SchedulerHarness(max_running_requests=1)
+    harness.submit([1, 2], rid="runs", max_new_tokens=50)
+    harness.submit([3, 4], rid="waits", max_new_tokens=50)
+    harness.turn()
+    harness.turn()
+    harness.abort("waits")
+    harness.turn()
+    ended = event(harness, "waits", "ended")
+    assert ended["rounds"] == {"places": 2}
+    assert ended["last_round"] == {"reason": "places", "uid": 0, "running": 1, "most": 1}
+    told = story(harness.scheduler.why("waits"), "waits")
+    assert any("in the last of them, 1 of 1 places were taken" in line for line in told)
+    harness.abort("runs")
+    harness.turn()
+    assert "last_round" not in event(harness, "runs", "ended")  # it waited for nothing
+
+
 def test_a_row_that_fails_ends_with_its_status() -> None:
     harness = SchedulerHarness()
     harness.submit([1, 2], rid="a", max_new_tokens=5)

@@ -17,8 +17,8 @@ from jackfield.hookspecs import (
     SchedulePolicy,
     SchedulerView,
     StepRecord,
+    tenant_code,
 )
-from jackfield.managers.scheduler.request import tenant_code
 from jackfield.testing.scheduler_fakes import PageCache
 from jackfield.testing.scheduler_harness import SchedulerHarness
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackfield.hookspecs import RowOpen, WorkerLimits
-from jackfield.managers.scheduler.request import cache_namespace, tenant_code
+from jackfield.hookspecs import RowOpen, WorkerLimits, tenant_code
+from jackfield.managers.scheduler.request import cache_namespace
 from jackfield.testing.scheduler_fakes import FakeWorker, NoSharingCache
 from jackfield.testing.scheduler_harness import SchedulerHarness
 

@@ -51,7 +51,10 @@ def test_who_waits_too_long_ends_with_503_and_the_numbers() -> None:
         run.turn()
     finish = finish_of(run, "waits")
     assert (finish.type, finish.status_code, finish.err_type) == ("abort", 503, "request_waiting_timeout")
-    assert finish.message == "The request waited 5.0 s without being started; the limit is 5 s."
+    assert (
+        finish.message
+        == "The request waited 5.0 s without being started; the limit is 5 s (--request-waiting-timeout)."
+    )
     assert run.answers["waits"].last.stage_times == {"queue": 5.0}
     assert run.answers.get("later") is None or run.answers["later"].finish is None
     run.run()
@@ -70,7 +73,10 @@ def test_who_runs_too_long_keeps_what_there_is_and_gives_everything_back() -> No
     run.run()
     finish = finish_of(run, "long")
     assert (finish.status_code, finish.err_type) == (503, "request_running_timeout")
-    assert finish.message == "The request ran 5.2 s without coming to its end; the limit is 4.5 s."
+    assert (
+        finish.message
+        == "The request ran 5.2 s without coming to its end; the limit is 4.5 s (--request-running-timeout)."
+    )
     answered = run.answers["long"].ids
     assert 0 < len(answered) < 50
     assert answered == run.expected("long", len(answered))
@@ -309,7 +315,10 @@ def test_a_retraction_resets_neither_clock() -> None:
     assert run.scheduler.state().retractions > 0
     assert run.answers["first"].ids == run.expected("first", 10)
     finish, times = finish_of(run, "second"), run.answers["second"].last.stage_times
-    assert finish.message == "The request ran 14.0 s without coming to its end; the limit is 14 s."
+    assert (
+        finish.message
+        == "The request ran 14.0 s without coming to its end; the limit is 14 s (--request-running-timeout)."
+    )
     assert times["queue"] > 0
     assert run.answers["second"].last.retractions > 0
     run.assert_at_rest()

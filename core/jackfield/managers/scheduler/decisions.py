@@ -125,6 +125,7 @@ class DecisionLog:
             self._count(waiting)
             self._clear()
         self._ring.append(entry)
+        self.lives.last = entry.stopped
         if self._rich and batch is None:
             self._untold.append(entry)
 

@@ -13,7 +13,7 @@ from jackfield.hookspecs.decisions import RequestLife, WaitReason
 from jackfield.ipc.messages import FinishReason, TokenizedGenerateRequest
 from jackfield.managers.scheduler.lives import PLACE, Life, Lives
 from jackfield.managers.scheduler.request import Request
-from jackfield.managers.scheduler.step_entry import Pass
+from jackfield.managers.scheduler.step_entry import Pass, plain
 
 
 class LifeLog:
@@ -21,10 +21,12 @@ class LifeLog:
     on      False: no life is opened, and everything that would be told of one is nothing
     wanted  somebody wants the lives of those that end: `take` gives them
     step    the newest step whose results were applied; events between steps are told with it
+    last    why the newest round looked at nobody else
     """
 
     def __init__(self, *, ended: int, on: bool, wanted: bool) -> None:
         self.step = 0
+        self.last: Pass | None = None
         self._on = on
         self._wanted = wanted
         self._lives = Lives(ended)
@@ -114,6 +116,8 @@ class LifeLog:
             self._first_token(life, self.step, now)
         waits = life.settle(self._rounds)
         told: dict[str, Any] = {"type": finish.type, "outputs": outputs, "rounds": waits}
+        if waits and self.last is not None:
+            told["last_round"] = plain(self.last)
         told["stalled"] = self._stalls - life.stalled if life.first_token else 0
         for name in ("matched", "message", "status_code"):
             if (value := getattr(finish, name)) is not None:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import NO_SLOTS, CacheKey, Lease, LogprobSpec, RowOpen
+from jackfield.hookspecs import NO_SLOTS, CacheKey, Lease, LogprobSpec, RowOpen, tenant_code
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.observability.stages import RequestStage, StageTimes
 
@@ -32,14 +32,6 @@ def cache_namespace(weight_version: str, adapter: int, salt: str | None) -> byte
     """
     hashed = None if salt is None else hashlib.blake2b(salt.encode(), digest_size=16).digest()
     return msgspec.msgpack.encode((weight_version, adapter, hashed))
-
-
-def tenant_code(tenant: str | None) -> int:
-    """A number for a tenant's name, 0 for none. A hash, so that it is the same in every replica and needs no table that
-    grows with the tenants ever seen; two tenants share a code with probability 2**-31."""
-    if tenant is None:
-        return 0
-    return 1 + int.from_bytes(hashlib.blake2b(tenant.encode(), digest_size=8).digest(), "little") % (2**31 - 1)
 
 
 def _end_ids(sampling: SamplingParams, eos_ids: tuple[int, ...]) -> NDArray[np.int32]:

@@ -107,7 +107,8 @@ def _waited(seconds: float, limit: float | None) -> FinishReason:
         type="abort",
         status_code=503,
         err_type=WAITING_TIMEOUT,
-        message=f"The request waited {seconds:.1f} s without being started; the limit is {limit:g} s.",
+        message=f"The request waited {seconds:.1f} s without being started; the limit is {limit:g} s "
+        "(--request-waiting-timeout).",
     )
 
 
@@ -116,5 +117,6 @@ def _ran(seconds: float, limit: float | None) -> FinishReason:
         type="abort",
         status_code=503,
         err_type=RUNNING_TIMEOUT,
-        message=f"The request ran {seconds:.1f} s without coming to its end; the limit is {limit:g} s.",
+        message=f"The request ran {seconds:.1f} s without coming to its end; the limit is {limit:g} s "
+        "(--request-running-timeout).",
     )
