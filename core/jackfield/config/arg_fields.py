@@ -1,0 +1,328 @@
+"""The fields of `ServerArgs`, each with what --help and the option reference say of it. Flag names are SGLang's where the
+meaning is the same. Knows ranges; not what contradicts what, which `server_args` does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+
+from jackfield.config.arg_types import (
+    ChunkSize,
+    Dtype,
+    FilePath,
+    JsonObject,
+    Key,
+    NotNegative,
+    Positive,
+    PositiveNumber,
+    Seconds,
+    Switch,
+    Text,
+    Uses,
+    canonical_options,
+    loader_name,
+    path_text,
+    several,
+)
+from jackfield.config.fields import Option
+from jackfield.config.names import AUTO, PluginChoice, PluginName
+
+MODEL = "Model"
+SERVING = "Serving"
+SECURITY = "Keys"
+LIMITS = "Limits of a request"
+SCHEDULING = "Scheduling and memory"
+PARALLEL = "Parallelism"
+STACK = "Plugin stack"
+OBSERVABILITY = "Observability"
+FAULTS = "Faults and checks"
+
+
+class ArgFields(BaseModel):
+    """What can be set for a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model_path: Annotated[Text | None, BeforeValidator(path_text), Option(MODEL, "PATH", ("--model",))] = Field(
+        default=None,
+        description="Directory, .gguf file or Hugging Face id of the model; not given: the embedded "
+        "SmolLM2-135M-Instruct.",
+    )
+    revision: Annotated[Text | None, Option(MODEL)] = Field(
+        default=None, description="Branch, tag or commit of a model from the Hugging Face hub."
+    )
+    download_dir: Annotated[FilePath | None, Option(MODEL, "DIR")] = Field(
+        default=None, description="Where fetched models are kept; not given: the user's cache directory."
+    )
+    served_model_name: Annotated[Text | None, Option(MODEL, "NAME")] = Field(
+        default=None, description="Name under which the model is served; not given: derived from the model path."
+    )
+    load_format: Annotated[str, BeforeValidator(loader_name), Option(MODEL, "LOADER")] = Field(
+        default=AUTO, description="Loader plugin that reads the model files; auto: the one that recognises them."
+    )
+    dtype: Annotated[Dtype, Option(MODEL)] = Field(
+        default="auto", description="Type of weights, activations and KV cache; auto: the checkpoint's own."
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(MODEL)] = Field(
+        default="auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."
+    )
+    context_length: Annotated[Positive | None, Option(MODEL, "TOKENS")] = Field(
+        default=None,
+        description="Longest sequence to compute: prompt and answer, but its last token; not given: what the model allows.",
+    )
+    json_model_override_args: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
+        default=None, description="JSON object laid over the model's configuration; nested objects are merged."
+    )
+    skip_tokenizer_init: Annotated[Switch, Option(MODEL)] = Field(
+        default=False,
+        description="Load no tokenizer: requests and answers are token ids, without text and stop strings.",
+    )
+    chat_template: Annotated[FilePath | None, Option(MODEL, "FILE")] = Field(
+        default=None, description="File with a Jinja chat template that replaces the model's own."
+    )
+    sampling_defaults: Annotated[Literal["model", "openai"], Option(MODEL)] = Field(
+        default="model",
+        description="Sampling defaults of a request that names none: the model's generation_config, or OpenAI's.",
+    )
+    preferred_sampling_params: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
+        default=None,
+        description="JSON object of sampling parameters that override the defaults; a request overrides both.",
+    )
+    random_seed: Annotated[Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)] | None, Option(MODEL, "SEED")] = Field(
+        default=None,
+        description="Seed of the run; not given: drawn at start, and told by generate and in the server info.",
+    )
+
+    host: Annotated[Text, Option(SERVING)] = Field(
+        default="127.0.0.1", description="Address on which the server listens."
+    )
+    port: Annotated[Annotated[int, Strict(), Field(ge=0, le=65535)], Option(SERVING)] = Field(
+        default=30000, description="Port on which the server listens; 0: any free one."
+    )
+    topology: Annotated[Literal["processes", "inline"] | None, Option(SERVING)] = Field(
+        default=None,
+        description="inline: all in one process; processes: main, scheduler and detokenizer run on their own. Not given: "
+        "`jackfield serve` runs processes, Engine and `jackfield generate` run inline.",
+    )
+    shutdown_timeout: Annotated[Positive, Option(SERVING, "SECONDS")] = Field(
+        default=10, description="How long the processes of a replica may take to end; then they are killed."
+    )
+    api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
+        default=None,
+        repr=False,
+        description="Bearer key of every route but /health, /ready and /ping; better given as JACKFIELD_API_KEY, which no "
+        "process list shows. Not given: no key is asked for.",
+    )
+    admin_api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
+        default=None,
+        repr=False,
+        description="Bearer key of the admin routes (and good for the others); with --api-key alone they are closed.",
+    )
+    allowed_host: Annotated[tuple[Text, ...], BeforeValidator(several), Option(SECURITY, "NAME")] = Field(
+        default=(),
+        description="Name under which clients may address a server that listens on the loopback and has no key, beside "
+        "localhost and addresses; may be repeated; *: any. Keeps web pages from reaching it under a name of their own.",
+    )
+    max_concurrent_requests: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1024, description="Most generation requests in the server at once; more are refused with 503."
+    )
+    max_request_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
+        default=8 * 2**20, description="Longest body of a request; a longer one is refused with 413."
+    )
+    max_header_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
+        default=64 * 2**10, description="Most bytes in a request's head; more are refused with 400."
+    )
+    max_json_depth: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=64, description="Deepest nesting of lists and objects in a body."
+    )
+    max_request_id_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=128, description="Longest rid and X-Request-Id, in characters."
+    )
+    max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1024,
+        description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
+    )
+    max_sessions: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1024, description="Most sessions that are open at once; more are refused with 503."
+    )
+    max_session_tokens: Annotated[Positive, Option(LIMITS, "TOKENS")] = Field(
+        default=131072,
+        description="Most tokens in all turns of one session; a turn that does not fit is refused with 400.",
+    )
+    session_timeout: Annotated[Positive, Option(LIMITS, "SECONDS")] = Field(
+        default=3600, description="A session without a turn for so long is forgotten."
+    )
+    max_messages: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=4096, description="Most messages in one chat request."
+    )
+    chat_template_kwargs: Annotated[tuple[Text, ...], BeforeValidator(several), Option(LIMITS, "NAME")] = Field(
+        default=("enable_thinking", "thinking", "reasoning_effort"),
+        description="Variables of the chat template that a request may set.",
+    )
+    max_chat_template_kwargs_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
+        default=4096, description="Most bytes of a request's chat_template_kwargs."
+    )
+    incremental_streaming_output: Annotated[Switch, Option(SERVING)] = Field(
+        default=False,
+        description="A streamed /generate sends what is new in each event, and not all of the answer so far.",
+    )
+    drain_timeout: Annotated[Positive, Option(SERVING, "SECONDS")] = Field(
+        default=30, description="Seconds that open requests have to finish after SIGTERM; then they are aborted."
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
+        default="info", description="Least level of messages that are logged."
+    )
+    debug: Annotated[Switch, Option(SERVING)] = Field(
+        default=False, description="Show the traceback of an error that stops the program."
+    )
+
+    max_running_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
+        default=None,
+        description="Most requests that run at once; not given: 256, or the pages of a smaller --max-total-tokens.",
+    )
+    max_queued_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
+        default=None, description="Most requests that wait; more are refused with 503. Not given: no limit."
+    )
+    max_total_tokens: Annotated[Positive | None, Option(SCHEDULING, "TOKENS")] = Field(
+        default=None, description="Size of the KV cache in tokens; not given: derived from the available memory."
+    )
+    max_prefill_tokens: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
+        default=16384, description="Most prompt tokens that one step computes."
+    )
+    chunked_prefill_size: Annotated[ChunkSize | None, Option(SCHEDULING, "TOKENS")] = Field(
+        default=None,
+        description="Most tokens of one prompt that one step computes, whole pages; -1: a prompt is never cut, and one longer "
+        "than --max-prefill-tokens has its step alone. Not given: --max-prefill-tokens.",
+    )
+    max_consecutive_prefills: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
+        default=8,
+        description="Steps that may compute prompts alone while running requests wait for their next token; then a step is "
+        "theirs. For policies that put prompts first.",
+    )
+    page_size: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
+        default=1, description="Tokens in one page of the KV cache; prefixes are shared in whole pages."
+    )
+    schedule_conservativeness: Annotated[PositiveNumber, Option(SCHEDULING, "FACTOR")] = Field(
+        default=1.0,
+        description="How much memory admission reserves for outputs to come: 1 reserves 70 % of each request's "
+        "max_new_tokens at first and less as long as nobody must be retracted; from 10.3 on always all of it.",
+    )
+    max_skips: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
+        default=1000, description="Steps in which the policy may pass a waiting request over before it must run next."
+    )
+
+    request_waiting_timeout: Annotated[Seconds | None, Option(SCHEDULING, "SECONDS")] = Field(
+        default=None,
+        description="Seconds after its arrival in which a request must begin to run, else it ends with 503; not given: no limit.",
+    )
+    request_running_timeout: Annotated[Seconds | None, Option(SCHEDULING, "SECONDS")] = Field(
+        default=None,
+        description="Seconds in which a request must end once it began to run, else it ends with 503; not given: no limit.",
+    )
+
+    tp_size: Annotated[Positive, Option(PARALLEL, "N", ("--tensor-parallel-size", "--tp"))] = Field(
+        default=1, description="Tensor-parallel ranks of a replica; this version runs one."
+    )
+    pp_size: Annotated[Positive, Option(PARALLEL, "N", ("--pipeline-parallel-size",))] = Field(
+        default=1, description="Pipeline stages of a replica; this version runs one."
+    )
+    dp_size: Annotated[Positive, Option(PARALLEL, "N", ("--data-parallel-size", "--dp"))] = Field(
+        default=1, description="Replicas of the model; this version runs one."
+    )
+
+    attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Attention plugin for prefill and decode; auto: chosen, with the reason shown."
+    )
+    prefill_attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Attention plugin for prefill only, instead of --attention-backend."
+    )
+    decode_attention_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Attention plugin for decode only, instead of --attention-backend."
+    )
+    cache_policy: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Prefix cache plugin."
+    )
+    schedule_policy: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Plugin that decides who runs next."
+    )
+    event_loop: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Plugin that drives the scheduler's phases."
+    )
+    worker: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Plugin that runs batches: on a real model or on a cost model."
+    )
+    ops: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Operator plugin."
+    )
+    model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None, description="Plugin with the model's code; needed when two offer one architecture."
+    )
+    kv_tier: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description="Store of KV behind the prefix cache; may be repeated, the fastest first. A name, or "
+        '{plugin = "p", as = "instance"}; none: what is evicted is computed again.',
+    )
+    kv_tier_block_tokens: Annotated[Positive, Option(STACK, "TOKENS")] = Field(
+        default=64, description="Least tokens that a KV tier keeps under one key; rounded up to whole pages."
+    )
+    gate: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description='Gate for new requests; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no gate.',
+    )
+    logits_processors: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description="Logits processor that requests may ask for; may be repeated, and is applied in this order. A name, or "
+        '{plugin = "p", as = "instance"}; none: no processor.',
+    )
+    enable_deterministic_inference: Annotated[Switch, Option(STACK)] = Field(
+        default=False,
+        description="A request's logits and tokens have the same bits whatever the batch, the chunks, the cache and the page "
+        "size, for one number of threads. Only plugins that declare batch_invariant for the device and dtype; slower.",
+    )
+    metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description='Metrics sink; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no sink.',
+    )
+    observer: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(),
+        description='Observer; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no observer.',
+    )
+    options: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(canonical_options),
+        Option(STACK, "KIND.INSTANCE.FIELD=VALUE"),
+    ] = Field(
+        default_factory=dict,
+        description="An option of a plugin instance; may be repeated. The value is read as TOML, else as text.",
+    )
+    plugin_allow: Annotated[tuple[PluginName, ...], BeforeValidator(several), Option(STACK, "DISTRIBUTION")] = Field(
+        default=(),
+        description="Distribution of a third party that automatic selection may choose from; may be repeated.",
+    )
+
+    metrics_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(
+        default=1,
+        description="Least time between two reports of a busy scheduler, for metrics and health; 0: every step.",
+    )
+    throughput_log_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(
+        default=10, description="Time of work between two throughput lines in the log; 0: no lines."
+    )
+    health_timeout: Annotated[Positive, Option(OBSERVABILITY, "SECONDS")] = Field(
+        default=20, description="The server is unhealthy if requests are open and no step is completed for so long."
+    )
+    skip_server_warmup: Annotated[Switch, Option(OBSERVABILITY)] = Field(
+        default=False, description="Serve without the short warm-up request that proves the path before ready."
+    )
+
+    plugin_faults: Annotated[Literal["count", "raise"], Option(FAULTS)] = Field(
+        default="count", description="An error in an observer or a metrics sink: count it, or stop."
+    )
+    plugin_fault_limit: Annotated[Positive, Option(FAULTS, "N")] = Field(
+        default=10,
+        description="Errors after which such a plugin is switched off (and a policy that fails stops the run).",
+    )
+    check_invariants: Annotated[Literal["off", "idle", "step"], Option(FAULTS)] = Field(
+        default="idle", description="When the scheduler checks its own accounts: never, when idle, or at every step."
+    )

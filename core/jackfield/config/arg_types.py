@@ -1,0 +1,97 @@
+"""The types of `ServerArgs`' fields: which values are taken, in which spellings. Knows no field."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
+
+from jackfield.config.names import AUTO, PluginUse, as_plugin_use, normalise_name, options_key
+
+
+def _json_object(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+
+
+def path_text(value: object) -> object:
+    """A path as text, with `~` for the home directory read."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return os.path.expanduser(text) if isinstance(text, str) and text.startswith("~") else text
+
+
+def _dtype_word(value: object) -> object:
+    # SGLang's command lines use both spellings.
+    return {"half": "float16", "float": "float32"}.get(value, value) if isinstance(value, str) else value
+
+
+def loader_name(value: object) -> object:
+    """The name of a loader plugin in its one spelling; None is "auto"."""
+    return AUTO if value is None else normalise_name(value)
+
+
+def several(value: object) -> object:
+    """One name or one table stands for a list of one."""
+    return (value,) if isinstance(value, str | dict | PluginUse) else value
+
+
+def _instances(uses: tuple[PluginUse, ...]) -> tuple[PluginUse, ...]:
+    names = [use.instance for use in uses]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"the instance {twice[0]!r} is there twice: give one of them another name with 'as'")
+    return uses
+
+
+def canonical_options(value: object) -> object:
+    """ "kind.instance" -> raw options, its keys in their one spelling. Raises ValueError for two spellings of one key."""
+    if not isinstance(value, dict):
+        return value
+    canonical: dict[str, Any] = {}
+    for key, fields in value.items():
+        name = options_key(key)
+        if name in canonical:
+            raise ValueError(f"the options of {name!r} are given under two spellings")
+        canonical[name] = fields
+    return canonical
+
+
+def _chunk_size(value: int) -> int:
+    if value < 1 and value != CHUNKING_OFF:
+        raise ValueError(f"{value} is no chunk size: at least 1, or {CHUNKING_OFF} for prompts that are never cut")
+    return value
+
+
+def _key(value: str) -> str:
+    # The value itself must not get into the message.
+    if not value:
+        raise ValueError("an empty key would let everybody in; leave it out to have no key")
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("a key consists of printable ASCII characters without spaces, as a header carries it")
+    return value
+
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Key = Annotated[str, AfterValidator(_key)]
+Positive = Annotated[int, Strict(), Field(ge=1)]
+PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[int, Strict(), Field(ge=0)]
+CHUNKING_OFF = -1
+ChunkSize = Annotated[int, Strict(), AfterValidator(_chunk_size)]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+Switch = Annotated[bool, Strict()]
+Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
+FilePath = Annotated[Path, BeforeValidator(path_text)]
+Uses = Annotated[
+    tuple[Annotated[PluginUse, BeforeValidator(as_plugin_use)], ...],
+    BeforeValidator(several),
+    AfterValidator(_instances),
+]
