@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from jackfield.config.errors import ConfigurationError
 from jackfield.config.arg_types import CHUNKING_OFF
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
