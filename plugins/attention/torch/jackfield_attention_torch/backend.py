@@ -16,7 +16,7 @@ from jackfield.hookspecs import (
     AttentionPlan,
     KVTensors,
 )
-from jackfield_attention_torch import pages
+from jackfield_attention_torch.pages import LayerPages
 from jackfield_attention_torch.plan import Bucket, TorchPlan, View, make_plan, sight_of
 
 _QUERY_BLOCK = 256  # queries whose scores the soft-cap path holds at once
@@ -47,18 +47,12 @@ class TorchAttention(AttentionBackend):
         out: torch.Tensor,
     ) -> None:
         plan = cast(TorchPlan, plan)
-        kv = self._kv[layer.group]
-        head_major = kv.layout.name == "hnd-paged"
-        source = layer.id if layer.kv_source is None else layer.kv_source
-        key_pages, value_pages = kv.of("k", source), kv.of("v", source)
+        kv = LayerPages(self._kv[layer.group], layer)
         if k is not None and v is not None:
-            slots = plan.out_slots[layer.group]
-            pages.write(key_pages, slots, k, head_major=head_major)
-            pages.write(value_pages, slots, v, head_major=head_major)
+            kv.write(plan.out_slots[layer.group], k, v)
         for bucket in plan.buckets:
             view = bucket.views[self._sights[layer.id]]
-            keys = pages.read(key_pages, view.slots, head_major=head_major)
-            values = pages.read(value_pages, view.slots, head_major=head_major)
+            keys, values = kv.read(view.slots)
             queries = q.index_select(0, bucket.tokens)
             queries = queries.view(bucket.rows, bucket.q_len, layer.num_heads, layer.head_size).transpose(1, 2)
             found = _attention(layer, bucket, view, queries, keys, values)  # [rows, heads, q_len, v_head]

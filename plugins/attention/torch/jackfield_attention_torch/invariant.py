@@ -22,7 +22,7 @@ from jackfield.hookspecs import (
     KVTensors,
 )
 from jackfield.layers.row_blocks import agreeing_sizes, probe_row
-from jackfield_attention_torch import pages
+from jackfield_attention_torch.pages import LayerPages
 from jackfield_attention_torch.plan import Sight, sight_of
 from jackfield_attention_torch.tiles import TILE, Piece, TiledPlan, TiledView, make_tiled_plan, seen
 
@@ -65,21 +65,16 @@ class InvariantAttention(AttentionBackend):
         out: torch.Tensor,
     ) -> None:
         plan = cast(TiledPlan, plan)
-        kv = self._kv[layer.group]
-        head_major = kv.layout.name == "hnd-paged"
-        source = layer.id if layer.kv_source is None else layer.kv_source
-        key_pages, value_pages = kv.of("k", source), kv.of("v", source)
+        kv = LayerPages(self._kv[layer.group], layer)
         if k is not None and v is not None:
-            slots = plan.out_slots[layer.group]
-            pages.write(key_pages, slots, k, head_major=head_major)
-            pages.write(value_pages, slots, v, head_major=head_major)
+            kv.write(plan.out_slots[layer.group], k, v)
         sight = self._sights[layer.id]
         sizes = self._sizes[layer.head_size, layer.v_head_size]
         for piece in plan.pieces:
             view = piece.views[sight]
-            keys = pages.read(key_pages, view.slots, head_major=head_major).float()
-            values = pages.read(value_pages, view.slots, head_major=head_major).float()
-            found = _attention(layer, piece, view, sight, q.index_select(0, piece.tokens), keys, values, sizes)
+            keys, values = kv.read(view.slots)
+            queries = q.index_select(0, piece.tokens)
+            found = _attention(layer, piece, view, sight, queries, keys.float(), values.float(), sizes)
             out.index_copy_(0, piece.tokens, found.to(out.dtype))
 
 

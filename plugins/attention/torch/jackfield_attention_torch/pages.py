@@ -4,6 +4,29 @@ from __future__ import annotations
 
 import torch
 
+from jackfield.hookspecs import AttentionLayer, KVTensors
+
+
+class LayerPages:
+    """The keys and values that one layer reads: its own, or those of the layer that it shares KV with."""
+
+    def __init__(self, kv: KVTensors, layer: AttentionLayer) -> None:
+        source = layer.id if layer.kv_source is None else layer.kv_source
+        self._keys, self._values = kv.of("k", source), kv.of("v", source)
+        self._head_major = kv.layout.name == "hnd-paged"
+
+    def write(self, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """k, v [n, kv_heads, size] to slots int64 [n]."""
+        write(self._keys, slots, k, head_major=self._head_major)
+        write(self._values, slots, v, head_major=self._head_major)
+
+    def read(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values at slots int64 [rows, length]: [rows, kv_heads, length, size]."""
+        return (
+            read(self._keys, slots, head_major=self._head_major),
+            read(self._values, slots, head_major=self._head_major),
+        )
+
 
 def write(pages: torch.Tensor, slots: torch.Tensor, values: torch.Tensor, *, head_major: bool) -> None:
     """values [n, kv_heads, size] to slots int64 [n]; pages [pages, page, kv_heads, size], or with the two middle

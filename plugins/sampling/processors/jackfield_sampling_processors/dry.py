@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, LogitsRow, hookimpl
-from jackfield_sampling_processors.histories import Histories
+from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, hookimpl
+from jackfield_sampling_processors.histories import HistoryProcessor
 
 if TYPE_CHECKING:
     import torch
@@ -50,22 +50,12 @@ def repeats(history: NDArray[np.int32], breakers: NDArray[np.int32]) -> tuple[ND
     return history[at + 1], length
 
 
-class Dry(LogitsProcessor):
+class Dry(HistoryProcessor[DryParameters]):
+    """breakers: ids at which a passage ends, for requests that name none."""
+
     def __init__(self, breakers: Sequence[int]) -> None:
+        super().__init__()
         self._breakers = np.array(breakers, dtype=np.int32)
-        self._histories = Histories()
-        self._params: dict[int, DryParameters] = {}
-
-    def opened(self, rows: Sequence[LogitsRow]) -> None:
-        for row in rows:
-            self._params[row.row] = row.params
-            self._histories.open(row.row, row.history)
-
-    def closed(self, rows: NDArray[np.int32]) -> None:
-        self._histories.close(rows.tolist())
-
-    def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
-        self._histories.append(rows.tolist(), ids.tolist())
 
     def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         for i, row in enumerate(rows.tolist()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +9,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, LogitsRow, hookimpl
-from jackfield_sampling_processors.histories import Histories
+from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, hookimpl
+from jackfield_sampling_processors.histories import HistoryProcessor
 
 if TYPE_CHECKING:
     import torch
@@ -33,25 +32,10 @@ def completing(history: NDArray[np.int32], size: int) -> NDArray[np.int32]:
     return found
 
 
-class NoRepeatNgram(LogitsProcessor):
-    def __init__(self) -> None:
-        self._histories = Histories()
-        self._size: dict[int, int] = {}
-
-    def opened(self, rows: Sequence[LogitsRow]) -> None:
-        for row in rows:
-            self._size[row.row] = row.params.ngram_size
-            self._histories.open(row.row, row.history)
-
-    def closed(self, rows: NDArray[np.int32]) -> None:
-        self._histories.close(rows.tolist())
-
-    def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
-        self._histories.append(rows.tolist(), ids.tolist())
-
+class NoRepeatNgram(HistoryProcessor[NoRepeatNgramParameters]):
     def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         for i, row in enumerate(rows.tolist()):
-            banned = completing(self._histories.of(row), self._size[row])
+            banned = completing(self._histories.of(row), self._params[row].ngram_size)
             logits[i, banned.tolist()] = float("-inf")
 
 
