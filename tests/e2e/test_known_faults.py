@@ -85,11 +85,11 @@ def test_log_probabilities_of_retracted_requests_are_told_once(tiny_model: Path,
 def test_what_was_computed_behind_a_stop_string_is_nobody_s(topology: str, event_loop: str) -> None:
     """Elsewhere the tokens of steps in flight were counted, or their log-probabilities left behind."""
     text = "one two three four five six seven eight nine ten eleven twelve"
-    sampling = {"stop": ["ve six"], "max_new_tokens": 50, "temperature": 0}
+    sampling: dict[str, Any] = {"stop": ["ve six"], "max_new_tokens": 50, "temperature": 0}
     with simulated([text] * 9, topology=topology, event_loop=event_loop) as engine:
         answers = []
-        wants: dict[str, Any]
-        for wants in ({}, {"return_logprob": True, "top_logprobs_num": 2}):
+        asked: list[dict[str, Any]] = [{}, {"return_logprob": True, "top_logprobs_num": 2}]
+        for wants in asked:
             answers.append(engine.generate("hi", sampling, **wants))
             answers.append(list(engine.generate("hi", sampling, stream=True, **wants))[-1])
         (one,) = {(answer["text"], *answer["output_ids"]) for answer in answers}

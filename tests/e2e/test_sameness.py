@@ -55,13 +55,17 @@ ROWS = pairwise(FACTORS)
 
 @pytest.fixture(scope="module")
 def expected(tiny_model: Path) -> list[list[int]]:
+    return greedy(tiny_model, PROMPTS)
+
+
+def greedy(tiny_model: Path, prompts: list[list[int]]) -> list[list[int]]:
     """transformers' greedy tokens, each prompt alone. The reference's own choices are far from ties, or the test says so."""
     import torch
     from transformers import LlamaForCausalLM
 
     model: Any = LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32, attn_implementation="eager").eval()
     found = []
-    for prompt in PROMPTS:
+    for prompt in prompts:
         ids = list(prompt)
         with torch.inference_mode():
             for _ in range(NEW):
@@ -110,6 +114,31 @@ def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], 
         assert [answer["output_ids"] for answer in answers] == expected
         if small and composition in ("together", "warm") and row["max_running_requests"] is None:
             assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
+        assert_alive(engine)
+
+
+LONG = [(7 * i) % 120 + 2 for i in range(300)]
+CHUNKED = pairwise(
+    {"chunked_prefill_size": [None, 16, 17, 64, -1], "page_size": [1, 16], "event_loop": ["normal", "overlap"]}
+)
+CHUNKED = [row for row in CHUNKED if (row["chunked_prefill_size"], row["page_size"]) != (17, 16)]  # refused at start
+
+
+@pytest.fixture(scope="module")
+def long_expected(tiny_model: Path) -> list[int]:
+    return greedy(tiny_model, [LONG])[0]
+
+
+@pytest.mark.parametrize("row", CHUNKED, ids=lambda row: "-".join(map(str, row.values())))
+def test_b53_a_long_prompt_is_the_references_in_chunks_of_any_size(
+    tiny_model: Path, long_expected: list[int], row: dict[str, Any]
+) -> None:
+    """Cold, then warm: positions of every chunk are those of the whole prompt, whatever of it comes out of the cache."""
+    with tiny(tiny_model, **row) as engine:
+        for cached in (0, 299 if row["page_size"] == 1 else 288):
+            answer = engine.generate(input_ids=LONG, sampling_params=GREEDY)
+            assert answer["output_ids"] == long_expected
+            assert answer["meta_info"]["cached_tokens"] == cached
         assert_alive(engine)
 
 

@@ -20,6 +20,7 @@ from jackfield.hookspecs import (
     StepBudget,
     Want,
 )
+from jackfield.managers.capacity import CapacityError, check_capacity
 from jackfield.testing.scheduler_fakes import NoSharingCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 
@@ -139,6 +140,45 @@ def test_everybody_ends_whatever_is_reserved(
             assert answer.ids == run.expected(rid, answer.finish.length or 0)
     if conservativeness > 10.3:
         assert run.scheduler.state().retractions == 0
+    run.assert_at_rest()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pages=st.integers(1, 6),
+    page_size=st.sampled_from([1, 4, 16, 64]),
+    prompt=st.integers(1, 400),
+    new=st.integers(0, 400),
+    chunk=st.sampled_from([None, -1, 64]),
+    conservativeness=st.sampled_from([0.01, 1.0, 11.0]),
+)
+def test_r18_whatever_is_admitted_can_run_alone_in_an_empty_pool(
+    pages: int, page_size: int, prompt: int, new: int, chunk: int | None, conservativeness: float
+) -> None:
+    """The one capacity function grants exactly what the scheduler then gives, and is never contradicted by a retraction."""
+    total = pages * page_size
+    run = SchedulerHarness(
+        total_slots=total,
+        page_size=page_size,
+        context_length=256,
+        max_prefill_tokens=64,
+        chunked_prefill_size=chunk,
+        schedule_conservativeness=conservativeness,
+    )
+    rid = run.submit([(7 * i) % 900 for i in range(prompt)], max_new_tokens=new)
+    run.run()
+    finish = run.answers[rid].finish
+    assert finish is not None
+    limits: dict[str, int] = {"context_length": 256, "total_slots": total, "page_size": page_size}
+    if finish.type == "abort":
+        with pytest.raises(CapacityError) as refused:
+            check_capacity(prompt, new, **limits)
+        assert (finish.status_code, finish.message) == (400, refused.value.message)
+        return
+    granted = check_capacity(prompt, new, **limits)
+    assert (finish.type, finish.length) == ("length", granted)
+    assert run.answers[rid].ids == run.expected(rid, granted)
+    assert run.scheduler.state().retractions == 0
     run.assert_at_rest()
 
 
