@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-factor", type=int, default=1, help="how many times longer the randomised tests run")
 
 
+SOAK_COUNTS = pytest.StashKey[Counter[str]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SOAK_COUNTS] = Counter()
     config.addinivalue_line("markers", "soak: randomised, with a length that --soak-factor multiplies")
 
 
@@ -30,6 +35,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def soak_factor(request: pytest.FixtureRequest) -> int:
     factor: int = request.config.getoption("--soak-factor")
     return factor
+
+
+@pytest.fixture(scope="session")
+def soak_counts(request: pytest.FixtureRequest) -> Counter[str]:
+    """What the randomised tests did; printed at the end of the run."""
+    return request.config.stash[SOAK_COUNTS]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if counts := config.stash[SOAK_COUNTS]:
+        terminalreporter.write_line("soak: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 
 
 @pytest.fixture(scope="session")

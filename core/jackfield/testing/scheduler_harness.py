@@ -141,6 +141,7 @@ class SchedulerHarness:
         tenant: str | None = None,
         deadline: float | None = None,
         logprobs: LogprobParams | None = None,
+        cache_salt: str | None = None,
         **sampling: Any,
     ) -> str:
         """Send a request; greedy unless told otherwise. deadline: seconds from its arrival."""
@@ -156,6 +157,7 @@ class SchedulerHarness:
                 tenant=tenant,
                 deadline=deadline,
                 logprobs=logprobs,
+                cache_salt=cache_salt,
             )
         )
         return rid

@@ -6,12 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from jackfield.hookspecs import CacheKey, KVMover, KVTier, Moved, Shard, StepOutcome, TierRule, TierUse, WorkerContext
+from jackfield.hookspecs import (
+    CacheKey,
+    KVMover,
+    KVTier,
+    Moved,
+    PrefixCache,
+    Shard,
+    StepOutcome,
+    TierRule,
+    TierUse,
+    WorkerContext,
+)
 from jackfield.managers.scheduler.request import cache_namespace
 from jackfield.managers.scheduler.tiers.blocks import block_keys
 from jackfield.managers.scheduler.tiers.store import KVTiers, TierSetup
 from jackfield.observability.clock import ManualClock
 from jackfield.testing.scheduler_harness import SchedulerHarness
+from jackfield_cache_prefix.options import Eviction
 from jackfield_cache_prefix.radix_cache import RadixCache
 from jackfield_worker_simulated.hashing import PrefixHasher
 from jackfield_worker_simulated.options import SimulatedOptions
@@ -87,6 +99,9 @@ class TieredRun(SchedulerHarness):
         block: int = 8,
         copy_us: float = 1.0,
         fails: Any = None,
+        eviction: Eviction = "lru",
+        cache: PrefixCache | None = None,
+        max_running: int = 8,
         **settings: Any,
     ) -> None:
         clock = ManualClock()
@@ -99,7 +114,7 @@ class TieredRun(SchedulerHarness):
             dtype="float32",
             seed=0,
             page_size=page_size,
-            max_running=8,
+            max_running=max_running,
             max_total_tokens=total,
             max_context=CONTEXT,
             max_tokens=256,
@@ -110,7 +125,8 @@ class TieredRun(SchedulerHarness):
         mover: KVMover = made.mover()
         if fails is not None:
             mover = FailingMover(mover, fails)
-        self.cache = RadixCache(page_size, evicted=any(tier.rule.write == "back" for tier in tiers))
+        back = any(tier.rule.write == "back" for tier in tiers)
+        self.cache = cache if cache is not None else RadixCache(page_size, eviction, evicted=back)
         setup = TierSetup(
             mover=mover,
             tiers=[(f"kv_tier.t{i}", tier) for i, tier in enumerate(tiers)],
@@ -125,6 +141,7 @@ class TieredRun(SchedulerHarness):
             clock=clock,
             context_length=CONTEXT,
             vocab_size=VOCAB,
+            max_running_requests=max_running,
             tiers=setup if tiers else None,
             **settings,
         )

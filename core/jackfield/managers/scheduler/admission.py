@@ -140,6 +140,7 @@ class Admission:
             left_out[:] = True
             left_out[order] = False
         if len(forced):
+            left_out[forced] = False  # they are tried whatever the policy says, so nobody passes over them
             order = np.concatenate([forced, order[~np.isin(order, forced)]])
         return order, len(forced), left_out
 

@@ -1,8 +1,9 @@
 """The radix cache against a model that is nothing but a set of prefixes, under random requests (B55, B57).
 
 A slot's content is the whole prefix that was computed into it, so a wrong slot anywhere is seen. For eviction the model has
-a twin of each strategy that keeps its numbers for every page and looks through all of them. The model is driven twice: by
-hypothesis, which finds and shortens odd sequences, and by a long seeded walk, which fills the tree.
+a twin of each strategy that keeps its numbers for every page and looks through all of them. What is evicted goes to a tier,
+from which it comes back later as a load does, and a router's copy of the cache is kept from its events alone. The model is
+driven twice: by hypothesis, which finds and shortens odd sequences, and by a long seeded walk, which fills the tree.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Model:
 
     def __init__(self, page_size: int, eviction: Eviction = "lru") -> None:
         self.page_size = page_size
-        self.cache = RadixCache(page_size, eviction)
+        self.cache = RadixCache(page_size, eviction, events=True, evicted=True)
         self.first_to_go = FIRST_TO_GO[eviction]
         self.uses: dict[Prefix, Use] = {}
         self.time = 0
@@ -81,15 +82,25 @@ class Model:
         self.content: dict[int, Prefix] = {}
         self.stored: dict[Prefix, list[int]] = {}  # each whole page in the tree: the prefix to its end -> its slots
         self.requests: list[Request] = []
+        self.tier: dict[Prefix, None] = {}  # pages that were evicted: the prefix to the end of each
+        self.mirror: set[Prefix] = set()  # what a router believes to be stored
+        self.operations = 0
         self.seen: Counter[str] = Counter()
 
-    def arrive(self, namespace: bytes, letters: list[int], length: int, limit: int, priority: int = 0) -> None:
+    def arrive(
+        self, namespace: bytes, letters: list[int], length: int, limit: int, priority: int = 0, as_given: bool = False
+    ) -> None:
         """Half a page of each letter, then of 0s: few kinds of prompts, so that prefixes meet and pages part inside."""
-        half = max(1, self.page_size // 2)
+        half = 1 if as_given else max(1, self.page_size // 2)
         tokens = ([letter for letter in letters for _ in range(half)] + [0] * length)[:length]
         expected = self.cached_length(namespace, tokens)
         key = CacheKey(namespace=namespace, tokens=np.array(tokens, dtype=np.int32), priority=priority)
         assert self.cache.peek([key]).tolist() == [expected]
+        forest = self.cache.forest([key, *(request.key(len(request.tokens)) for request in self.requests)])
+        assert forest.matched.tolist() == [
+            expected,
+            *(self.cached_length(request.namespace, request.tokens) for request in self.requests),
+        ]
         lease = self.cache.acquire(key, limit)
         assert lease.length == min(expected, min(limit, length) // self.page_size * self.page_size)
         self.requests.append(Request(namespace, tokens, lease, lease.slots.tolist(), priority))
@@ -145,6 +156,7 @@ class Model:
         before = self.cache.sizes().evictable
         expected = self.next_to_go(pages)
         freed = self.cache.evict(Amounts(slots=pages * self.page_size)).slots
+        self.to_tier(freed)
         assert len(freed) == min(before, pages * self.page_size)
         leased = {slot for request in self.requests for slot in request.row}
         assert not leased & set(freed.tolist())
@@ -159,6 +171,35 @@ class Model:
             before_page = tokens[: -self.page_size]
             assert not before_page or (namespace, before_page) in self.stored
         self.seen["evicted"] += len(freed) > 0
+
+    def to_tier(self, freed: NDArray[np.int32]) -> None:
+        """All that went is told, with the KV of each whole sequence as it still stands."""
+        gone: list[int] = []
+        for run in self.cache.take_evicted():
+            tokens = run.key.tokens.tolist()
+            assert len(run.slots) == len(tokens) > run.start >= 0
+            assert run.start % self.page_size == len(tokens) % self.page_size == 0
+            for i, slot in enumerate(run.slots.tolist()):
+                assert self.content[slot] == (run.key.namespace, tuple(tokens[: i + 1]))
+            gone += run.slots[run.start :].tolist()
+            ends = range(run.start + self.page_size, len(tokens) + 1, self.page_size)
+            self.tier.update(((run.key.namespace, tuple(tokens[:end])), None) for end in ends)
+        assert sorted(gone) == sorted(freed.tolist())
+        assert not self.cache.take_evicted()
+
+    def load(self, pick: int) -> None:
+        """A page that was evicted comes back with all before it: what is missing is filled beside the cache, then committed;
+        pages that came by another way in the meantime are duplicates."""
+        if not self.tier:
+            return
+        namespace, tokens = page = list(self.tier)[pick % len(self.tier)]
+        del self.tier[page]
+        self.arrive(namespace, list(tokens), len(tokens), len(tokens), as_given=True)
+        missing = len(tokens) - self.requests[-1].lease.length
+        if missing:
+            self.compute_and_commit(-1, missing, True)
+            self.seen["loaded"] += 1
+        self.leave(-1)
 
     def next_to_go(self, pages: int) -> list[Prefix]:
         """The brute-force twin: again and again, of all pages without a lease or a continuation, the strategy's first."""
@@ -190,9 +231,31 @@ class Model:
         self.stored.clear()
         self.uses.clear()
 
+    def follow_events(self) -> None:
+        events = self.cache.take_events()
+        for event in events:
+            if event.action == "cleared":
+                self.mirror.clear()
+                continue
+            end = len(event.tokens)
+            block = {
+                (event.namespace, event.tokens[:at])
+                for at in range(end - event.length + self.page_size, end + 1, self.page_size)
+            }
+            if event.action == "stored":
+                assert not block & self.mirror
+                self.mirror |= block
+            else:
+                assert event.action == "removed"
+                assert block <= self.mirror
+                self.mirror -= block
+        assert not events or self.mirror == set(self.stored)
+
     def check(self) -> None:
         """Every row holds its own tokens, and the sums are exact."""
+        self.operations += 1
         self.cache.check()
+        self.follow_events()
         for request in self.requests:
             for i, slot in enumerate(request.row):
                 assert self.content[slot] == request.prefix(i + 1)
@@ -226,6 +289,7 @@ PRIORITIES = st.integers(-1, 1)
 class CacheMachine(RuleBasedStateMachine):
     page_size = 1
     eviction: Eviction = "lru"
+    counts: Counter[str]
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,43 +330,62 @@ class CacheMachine(RuleBasedStateMachine):
     def evict(self, pages: int) -> None:
         self.model.evict(pages)
 
+    @rule(pick=st.integers(0, 99))
+    def load(self, pick: int) -> None:
+        self.model.load(pick)
+
     @rule()
     def reset(self) -> None:
         self.model.reset()
+
+    def teardown(self) -> None:
+        self.counts["radix operations"] += self.model.operations
 
     @invariant()
     def all_is_right(self) -> None:
         self.model.check()
 
 
-CASES = [("lru", 1), ("lru", 4), ("lru", 16), *((eviction, 4) for eviction in EVICTIONS if eviction != "lru")]
+CASES = [(eviction, page_size) for eviction in EVICTIONS for page_size in (1, 4, 16)]
+OPERATIONS = 10_000
+"""Operations of all cases of the machine together, times --soak-factor; the walks come to it."""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("eviction", "page_size"), CASES)
-def test_b57_any_sequence_of_requests_agrees_with_the_model(eviction: str, page_size: int) -> None:
-    machine = type(
-        f"CacheMachine_{eviction}_{page_size}", (CacheMachine,), {"page_size": page_size, "eviction": eviction}
-    )
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+def test_b57_any_sequence_of_requests_agrees_with_the_model(
+    eviction: Eviction, page_size: int, soak_factor: int, soak_counts: Counter[str]
+) -> None:
+    counts: Counter[str] = Counter()
+    members = {"page_size": page_size, "eviction": eviction, "counts": counts}
+    machine = type(f"CacheMachine_{eviction}_{page_size}", (CacheMachine,), members)
+    while counts["radix operations"] < OPERATIONS * soak_factor / len(CASES):
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            ),
+        )
+    soak_counts.update(counts)
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 16])
-@pytest.mark.parametrize("eviction", EVICTIONS)
-def test_b55_b57_a_long_walk_keeps_every_sum_and_the_strategy_s_order(eviction: Eviction, page_size: int) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize(("eviction", "page_size"), CASES)
+def test_b55_b57_a_long_walk_keeps_every_sum_and_the_strategy_s_order(
+    eviction: Eviction, page_size: int, soak_factor: int, soak_counts: Counter[str]
+) -> None:
     """10,000 operations with lru and as many with all others; sums and rows are checked after each, and each eviction
     against the twin. What is leased is never evicted (B55)."""
-    rng = np.random.default_rng(page_size)
-    model = Model(page_size, eviction)
     operations = 3400 if eviction == "lru" else 600
+    for walk in range(soak_factor):
+        seen = long_walk(np.random.default_rng([page_size, walk]), Model(page_size, eviction), operations)
+        assert min(seen[what] for what in ("hit", "duplicate", "evicted", "chosen")) > operations // 34, seen
+        assert seen["loaded"] > operations // 80
+        soak_counts["radix operations of walks"] += operations
+
+
+def long_walk(rng: np.random.Generator, model: Model, operations: int) -> Counter[str]:
+    page_size = model.page_size
     for _ in range(operations):
         act = rng.random()
         if act < 0.35 and len(model.requests) < 12:
@@ -311,8 +394,10 @@ def test_b55_b57_a_long_walk_keeps_every_sum_and_the_strategy_s_order(eviction: 
             model.arrive(
                 NAMESPACES[rng.integers(2)], letters, length, int(rng.integers(0, length + 1)), int(rng.integers(-1, 2))
             )
-        elif act < 0.7:
+        elif act < 0.65:
             model.compute_and_commit(int(rng.integers(99)), int(rng.integers(1, 3 * page_size + 2)), rng.random() < 0.3)
+        elif act < 0.7:
+            model.load(int(rng.integers(999)))
         elif act < 0.9:
             model.leave(int(rng.integers(99)))
         elif act < 0.999:
@@ -322,5 +407,4 @@ def test_b55_b57_a_long_walk_keeps_every_sum_and_the_strategy_s_order(eviction: 
                 model.leave(0)
             model.reset()
         model.check()
-    least = operations // 34
-    assert min(model.seen[what] for what in ("hit", "duplicate", "evicted", "chosen")) > least, model.seen
+    return model.seen
