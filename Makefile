@@ -47,7 +47,8 @@ docs: setup
 requirements:
 	$(PYTHON) .ci/requirements.py
 
-# The long forms of the randomised tests; the test suite runs a tenth of them.
+# The long forms of the randomised tests, 100,000 scheduler steps and more among them (the last line counts); the test suite
+# runs a tenth.
 soak: setup
 	$(BIN)/python -m pytest -q -m soak --soak-factor 10
 

@@ -178,8 +178,7 @@ class Checks:
         run.assert_at_rest()
         booked = run.scheduler._ledger.booked  # type: ignore[attr-defined]
         for plugin, scope, error in booked:
-            expected = plugin.startswith(("gate.", "kv_tier.")) or plugin == "core.load"
-            assert expected, f"{plugin} failed: {error!r}"
+            assert plugin.startswith(("gate.", "kv_tier.")), f"{plugin} failed: {error!r}"
             assert scope is not FaultScope.STOP
 
     def _the_life_is_the_answers(self, rid: str, answer: Answer) -> None:

@@ -16,7 +16,7 @@ from tests.unit.scheduler.machine_checks import Checks, Totals
 from tests.unit.scheduler.machine_setup import STRICT_VOCAB, Setup, setups
 
 LENGTHS = st.one_of(st.integers(1, 40), st.integers(16, 60), st.sampled_from([0, 64, 96, 128, 140]))
-NEW = st.one_of(st.integers(0, 8), st.integers(0, 40))
+NEW = st.one_of(st.integers(0, 8), st.integers(8, 40))
 TURNS = st.sampled_from([0, 0, 1, 2, 5, 12])
 URGENCY = st.integers(-1, 2)
 WHOM = st.sampled_from(["running", "waiting", "gated", "retracted", "any", "all"])
@@ -170,6 +170,10 @@ class Moves(RuleBasedStateMachine):
             for family in range(3):  # enough at once for a small pool to run short
                 self.send([family, *range(8)], 20)
             self.finish()
+            if self.setup.tiers:  # more than the pool holds, one by one, and then what went first
+                for first in (50, 51, 52, 53, 50):
+                    self.send([first, *range(100, 140)], 1)
+                    self.finish()
             assert len(self.run.replies) == self.flushes
             self.checks.at_the_end()
             self.count()
@@ -188,7 +192,6 @@ class Moves(RuleBasedStateMachine):
             for life in scheduler.why(rid)["requests"]
             for event in life["events"]
         )
-        self.totals.counts.update({f"tier {k}": v for k, v in scheduler.state().tiers.get("", {}).items()})
         counts["loads"] += scheduler.state().tiers.get("", {}).get("loads", 0)
         for answer in self.run.answers.values():
             assert answer.finish is not None
