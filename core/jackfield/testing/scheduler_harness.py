@@ -109,6 +109,7 @@ class SchedulerHarness:
                 max_tokens=max_tokens,
             )
         )
+        self.ledger = ledger
         self.clock = clock if clock is not None else ManualClock()
         self.inbox = InMemoryChannel(ToScheduler)
         self._to_detokenizer = InMemoryChannel(ToDetokenizer)

@@ -176,8 +176,7 @@ class Checks:
             else:
                 assert answer.finish.type == "abort" or rid in self.stopped
         run.assert_at_rest()
-        booked = run.scheduler._ledger.booked  # type: ignore[attr-defined]
-        for plugin, scope, error in booked:
+        for plugin, scope, error in run.ledger.booked:
             assert plugin.startswith(("gate.", "kv_tier.")), f"{plugin} failed: {error!r}"
             assert scope is not FaultScope.STOP
 

@@ -270,8 +270,8 @@ class LoopMachine(Moves):
     def make_loop(self) -> EventLoop:
         scheduler = self.run.scheduler
         if self.threaded and self.setup.worker != "simulated":  # that one's clock is virtual
-            self.worker = ThreadedWorker(scheduler._worker)
-            scheduler._worker = self.worker
+            self.worker = ThreadedWorker(scheduler._worker.worker)
+            scheduler._worker.worker = self.worker
         return NormalLoop(scheduler) if self.depth == 1 else OverlapLoop(scheduler, self.depth)
 
     def turn_once(self) -> None:
