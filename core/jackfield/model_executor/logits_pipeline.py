@@ -129,7 +129,9 @@ class LogitsPipeline:
         """What was drawn for live rows: int32 [k], and int64 [k] on the device. A row may come several times."""
         for stage in self._stages:
             if stage.count and len(at := stage.of(rows, self._good(rows))):
-                mine = ids if len(at) == len(rows) else ids[torch.from_numpy(at).to(self._device)]
+                whole = stage.source is None and len(at) == len(rows)
+                # A plugin gets a copy: what was drawn is not its to change.
+                mine = ids if whole else ids[torch.from_numpy(at).to(self._device)]
                 self._guarded(stage, rows[at].tolist(), partial(stage.processor.tokens, rows[at], mine))
 
     def _good(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:

@@ -239,6 +239,21 @@ def test_a_processor_hears_of_its_own_rows_alone() -> None:
     ]
 
 
+def test_a_processor_cannot_change_what_was_drawn() -> None:
+    class Vandal(Spy):
+        def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
+            rows[:] = 0
+            ids[:] = 0
+
+    last = Spy()
+    pipeline, _ = with_spies(first=Vandal(), last=last)
+    pipeline.open([opened(row, [3], processors={"first": {}, "last": {}}) for row in (1, 2)])
+    rows, ids = np.array([1, 2], dtype=np.int32), torch.tensor([7, 8])
+    pipeline.tokens(rows, ids)
+    assert (rows.tolist(), ids.tolist()) == ([1, 2], [7, 8])
+    assert last.calls[-1] == ("tokens", [1, 2], [7, 8])
+
+
 def test_processors_come_after_the_bias_and_in_their_order() -> None:
     first, second = Spy(lambda logits: logits.mul_(2)), Spy(lambda logits: logits.add_(1))
     pipeline, _ = with_spies(first=first, second=second)

@@ -381,6 +381,35 @@ def test_a_workers_failure_comes_out_of_the_phase() -> None:
     assert books.faults == [("worker.dead", FaultScope.STOP, "device lost")]
 
 
+class DeadLater(FakeWorker):
+    """Its results raise, whoever asks."""
+
+    def sample(self, launched: Launched, masks: object = None) -> Any:
+        class Pending:
+            def ready(self) -> bool:
+                return False
+
+            def result(self, timeout: float | None = None) -> WorkerResult:
+                raise RuntimeError("device lost")
+
+        return Pending()
+
+
+def test_a_workers_failure_comes_out_of_a_wait_in_its_name_too() -> None:
+    limits = WorkerLimits(max_rows=9, max_context=128, total_slots=64, page_size=1, vocab_size=1000, max_tokens=4096)
+    books = Books()
+    run = SchedulerHarness(worker=DeadLater(limits), ledger=books, worker_plugin="worker.dead")
+    run.submit([1])
+    scheduler = run.scheduler
+    scheduler.ingest()
+    batch = scheduler.next_batch()
+    assert batch is not None
+    scheduler.sample(scheduler.launch(batch))
+    with pytest.raises(RuntimeError, match="device lost"):
+        scheduler.wait()
+    assert books.faults == [("worker.dead", FaultScope.STOP, "device lost")]
+
+
 class Vandal:
     """An observer that writes into every array that it is shown."""
 

@@ -150,10 +150,10 @@ def test_a_block_that_cannot_be_had_is_computed(how: str, when: str) -> None:
     run.assert_at_rest()
 
 
-def slow_load() -> tuple[TieredRun, str]:
+def slow_load(**settings: Any) -> tuple[TieredRun, str]:
     """A load of A is under way: 1 s a token."""
     tier = DictTier(RULES[0])
-    run = TieredRun(tier, copy_us=1e6)
+    run = TieredRun(tier, copy_us=1e6, **settings)
     run.submit(A, max_new_tokens=1, ignore_eos=True)
     run.settle()
     fill(run)
@@ -175,6 +175,20 @@ def test_others_run_while_a_request_waits_for_its_load() -> None:
     run.settle()
     assert run.answers[rid].ids == answers([A], 4)[0]
     assert run.answers[rid].last.cached_tokens == 40
+
+
+def test_who_runs_alone_beside_a_load_may_count_on_its_slots() -> None:
+    """The worst case of all is reserved, and the load holds what the only running request needs in the end: it waits for the
+    copy."""
+    run, rid = slow_load(schedule_conservativeness=11.0)
+    other = run.submit([9] * 11, max_new_tokens=20, ignore_eos=True)  # 30 slots, where 64 - 40 are to be had
+    run.turn()
+    assert (run.scheduler.state().running, run.scheduler.state().pending) == (1, 40)
+    run.settle()
+    assert run.answers[rid].ids == answers([A], 4)[0]
+    assert run.answers[other].ids == answers([[9] * 11], 20)[0]
+    assert run.scheduler.state().retractions == 0
+    run.assert_at_rest()
 
 
 def test_an_abort_in_a_load_lets_the_copy_end() -> None:

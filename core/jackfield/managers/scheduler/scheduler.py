@@ -119,6 +119,7 @@ class Scheduler:
         )
         self._invariants = InvariantWatch(parts.invariants, config.check_invariants)
         self._waits = Waits(
+            worker=self._worker,
             mailbox=self._mailbox,
             doorbell=doorbell,
             clock=clock,

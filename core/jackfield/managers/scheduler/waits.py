@@ -13,6 +13,7 @@ from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.tiers.store import KVTiers
 from jackfield.managers.scheduler.timeouts import Timeouts
+from jackfield.managers.scheduler.worker_calls import WorkerCalls
 from jackfield.observability.clock import Clock
 
 DECLINED_PAUSE = 0.001
@@ -27,6 +28,7 @@ class Waits:
     def __init__(
         self,
         *,
+        worker: WorkerCalls,
         mailbox: Mailbox,
         doorbell: Callable[[float | None], bool] | None,
         clock: Clock,
@@ -37,6 +39,7 @@ class Waits:
         memory: KVMemory,
         tiers: KVTiers | None,
     ) -> None:
+        self._worker = worker
         self._mailbox = mailbox
         self._doorbell = doorbell
         self._clock = clock
@@ -55,20 +58,12 @@ class Waits:
         if self._mailbox.peek():
             return Wake.MESSAGE
         if oldest is not None:
-            return self._result(oldest, until)
+            return Wake.RESULT if self._worker.wait(oldest, self._rest(until)) else Wake.DEADLINE
         gated = bool(self._waiting.gated) or self._memory.loading > 0
         if self._doorbell is not None:
             late = Wake.GATE if gated else Wake.DEADLINE
             return Wake.MESSAGE if self._doorbell(self._pause(until)) else late
         return self._inline(until, gated)
-
-    def _result(self, step: StepInFlight, until: float | None) -> Wake:
-        if step.pending is not None and not step.ready():
-            try:
-                step.fetch(self._rest(until))
-            except TimeoutError:
-                return Wake.DEADLINE
-        return Wake.RESULT
 
     def _inline(self, until: float | None, gated: bool) -> Wake:
         pause, advance_to = self._pause(until), getattr(self._clock, "advance_to", None)

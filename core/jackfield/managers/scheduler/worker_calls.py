@@ -44,6 +44,16 @@ class WorkerCalls:
         with self._call():
             return step.fetch(None)
 
+    def wait(self, step: StepInFlight, timeout: float | None) -> bool:
+        """Whether the result is there, now or within so many seconds (None: for ever). True for a step that was not sampled."""
+        with self._call():
+            if step.pending is not None and not step.ready():
+                try:
+                    step.fetch(timeout)
+                except TimeoutError:
+                    return False
+        return True
+
     @contextmanager
     def _call(self) -> Iterator[None]:
         began = self._clock.now()
