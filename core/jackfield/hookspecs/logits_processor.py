@@ -72,7 +72,8 @@ class LogitsProcessor(ABC):
 @dataclass(frozen=True, kw_only=True)
 class LogitsProcessorContext(PluginContext):
     """device: torch name of the logits' device; max_rows: row numbers are below it; encode: text -> ids with the model's
-    tokenizer, None when the run has none."""
+    tokenizer, no special tokens added, so that a word has other ids at the start of a text than behind a space; None when
+    the run has no tokenizer."""
 
     device: str
     vocab_size: int
