@@ -62,7 +62,8 @@ class Dry(HistoryProcessor[DryParameters]):
             params = self._params[row]
             breakers = self._breakers if params.breakers is None else np.array(params.breakers, dtype=np.int32)
             followers, length = repeats(self._histories.of(row)[-params.range :], breakers)
-            followers, length = (part[length >= params.allowed_length] for part in (followers, length))
+            counted = length >= params.allowed_length
+            followers, length = followers[counted], length[counted]
             tokens, which = np.unique(followers, return_inverse=True)
             longest = np.zeros(len(tokens), dtype=np.int64)
             np.maximum.at(longest, which, length)  # of several passages before one token the longest counts
