@@ -14,7 +14,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import Exchange, check_model, finish_word, json_response, usage
+from jackfield.entrypoints.http.exchange import GOES_ON, Exchange, check_model, ending, json_response, usage
 from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
 from jackfield.entrypoints.http.openai_logprobs import ChatLogprobs, chat_fields
 from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
@@ -48,7 +48,7 @@ async def chat_completions(exchange: Exchange) -> ASGIApp:
 
 def _choice(state: ReqState, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "refusal": None}
-    return {"index": state.index, "message": message, "logprobs": logprobs, "finish_reason": finish_word(state.finish)}
+    return {"index": state.index, "message": message, "logprobs": logprobs, **ending(state.finish)}
 
 
 def _check(exchange: Exchange, body: ChatBody) -> None:
@@ -126,10 +126,10 @@ def _chunk(
     head: Head,
     index: int,
     delta: dict[str, Any],
-    finish_reason: str | None,
+    end: dict[str, Any] | None,
     logprobs: dict[str, Any] | None = None,
 ) -> bytes:
-    choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+    choice = {"index": index, "delta": delta, "logprobs": logprobs, **(end or GOES_ON)}
     return event(head.object(CHUNK, [choice], None))
 
 
@@ -145,8 +145,8 @@ async def _events(
                 logprobs = piece.logprobs if piece.logprobs and piece.logprobs["content"] else None
                 if piece.text or logprobs is not None:
                     yield _chunk(head, piece.index, {"content": piece.text}, None, logprobs)
-                if piece.finish_reason is not None:
-                    yield _chunk(head, piece.index, {}, piece.finish_reason)
+                if piece.ending is not None:
+                    yield _chunk(head, piece.index, {}, piece.ending)
                 tokens = piece.usage or tokens
             batch = await anext(updates, None)
         if with_usage:

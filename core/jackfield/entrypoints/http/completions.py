@@ -9,11 +9,12 @@ from starlette.types import ASGIApp
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
+    GOES_ON,
     Exchange,
     check_ids_count,
     check_model,
     check_prompt_count,
-    finish_word,
+    ending,
     json_response,
     usage,
 )
@@ -51,7 +52,7 @@ async def completions(exchange: Exchange) -> ASGIApp:
             state.index,
             ("" if echo is None else echo(state.index)) + state.text,
             tell(state),
-            finish_word(state.finish),
+            ending(state.finish),
         ),
     )
     return json_response(head.object(KIND, choices, usage(states)))
@@ -108,8 +109,8 @@ def _echo(request: GenerateRequest, answers: int, tokenizer: Tokenizer | None) -
     return lambda index: texts[index // each]
 
 
-def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, end: dict[str, Any] | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, **(end or GOES_ON)}
 
 
 async def _events(
@@ -130,7 +131,7 @@ async def _events(
                 if echo is not None and piece.index not in echoed:
                     echoed.add(piece.index)
                     text = echo(piece.index) + text
-                choice = _choice(piece.index, text, piece.logprobs, piece.finish_reason)
+                choice = _choice(piece.index, text, piece.logprobs, piece.ending)
                 events.append(event(head.object(KIND, [choice], None)))
             yield b"".join(events)
             tokens = batch[-1].usage or tokens

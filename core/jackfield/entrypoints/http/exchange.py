@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -95,6 +96,16 @@ def end_error(state: ReqState) -> RequestError | None:
 def finish_word(finish: FinishReason | None) -> str | None:
     """OpenAI's finish_reason. "abort" is not one of OpenAI's: an operator ended the request, and no other word is true."""
     return None if finish is None else finish.type
+
+
+GOES_ON: Mapping[str, Any] = MappingProxyType({"finish_reason": None})
+"""Of a choice in a chunk before its last."""
+
+
+def ending(finish: FinishReason | None) -> dict[str, Any]:
+    """The fields of a finished choice that say how it ended."""
+    matched = finish.matched if finish is not None and finish.type == "stop" else None
+    return {"finish_reason": finish_word(finish), "matched_stop": matched}
 
 
 def usage(states: Sequence[ReqState]) -> dict[str, Any]:

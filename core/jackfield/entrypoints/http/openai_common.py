@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import Exchange, end_error, finish_word, usage
+from jackfield.entrypoints.http.exchange import Exchange, end_error, ending, usage
 from jackfield.entrypoints.http.openai_logprobs import Tell
 from jackfield.entrypoints.http.schemas.openai import SAMPLING_FIELDS, Sampling
 from jackfield.managers.req_state import ReqState
@@ -68,12 +68,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of one choice; finish_reason with the last. usage: of the whole call, when this piece completes it.
-    logprobs: of the tokens that came with the text, those held back with it included; None: not asked for."""
+    """New text of one choice.
+
+    ending    with the last: the fields that say how it ended
+    usage     of the whole call, when this piece completes it
+    logprobs  of the tokens that came with the text, those held back with it included; None: not asked for
+    """
 
     index: int
     text: str
-    finish_reason: str | None
+    ending: dict[str, Any] | None
     usage: dict[str, Any] | None = None
     logprobs: dict[str, Any] | None = None
 
@@ -93,7 +97,7 @@ def pieces(states: Sequence[ReqState], tell: Tell | None = None) -> list[Piece]:
             continue
         state.told = over
         done = over and all(other.told for other in states)
-        finish_reason = finish_word(state.finish) if over else None
+        end = ending(state.finish) if over else None
         logprobs = None if tell is None else tell(state)
-        found.append(Piece(state.index, text, finish_reason, usage(states) if done else None, logprobs))
+        found.append(Piece(state.index, text, end, usage(states) if done else None, logprobs))
     return found

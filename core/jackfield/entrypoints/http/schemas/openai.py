@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -153,11 +153,20 @@ class TextLogprobs(Answer):
     text_offset: list[int] = Field(description="Where the token begins, in characters; stops are not cut off yet.")
 
 
+MatchedStop = Annotated[
+    int | str | None,
+    Field(
+        description="Extension, once the choice is finished: the id, text or pattern at which it stopped, else null."
+    ),
+]
+
+
 class CompletionChoice(Answer):
     index: int
     text: str
     logprobs: TextLogprobs | None
     finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
+    matched_stop: MatchedStop = None
 
 
 class Completion(Answer):
@@ -200,6 +209,7 @@ class ChatChoice(Answer):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "abort"]
+    matched_stop: MatchedStop = None
 
 
 class ChatCompletion(Answer):
@@ -222,6 +232,7 @@ class ChunkChoice(Answer):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
+    matched_stop: MatchedStop = None
 
 
 class ChatChunk(Answer):
