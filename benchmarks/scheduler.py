@@ -454,6 +454,10 @@ class Bench:
                 f"{self.sizes.middle} running, {where}"
             )
             yield name, _ratio(what, a, b, lambda x, y: 1 - y / x, ">= 0.5", "ms a step beyond the device's")
+            if blocking:
+                what = f"wall time of a step with `overlap`, over `normal`, {self.sizes.middle} running, {where}"
+                c, d = ([value + self.sizes.device * 1e3 for value in side] for side in (a, b))
+                yield "overlap_slowdown", _ratio(what, c, d, _over, "<= 1.03", "ms a step")
 
     @contextmanager
     def _side_by_side(self, blocking: bool) -> Iterator[tuple[Rig, Rig]]:

@@ -37,7 +37,7 @@ def test_scheduler() -> None:
     cached = {"match_insert_1", "match_insert_100", "intake_long", "admit_cached_long"}
     queue = {"waiting_10_hints", "waiting_10_forest", "waiting_10_lpm_order", "waiting_10_dfs_weight_order"}
     ratios = {"waiting_10_fcfs", "decision_record", "refused_long", "overlap_device", "overlap_thread"}
-    ratios |= {"observers_absent", "large_cache", "large_cache_evicting", "linear_in_running"}
+    ratios |= {"observers_absent", "large_cache", "large_cache_evicting", "linear_in_running", "overlap_slowdown"}
     assert set(results) == decode | cached | queue | ratios
     for name in decode | cached | queue:
         assert results[name]["value"] > 0

@@ -151,6 +151,80 @@ def test_a_deadline_or_a_tenant_outlives_a_retraction(event_loop: str) -> None:
             assert_alive(engine)
 
 
+def mixed(count: int) -> list[tuple[list[int], dict[str, Any], dict[str, Any]]]:
+    """Requests of all kinds over prompts that share their beginnings: prompt, sampling, what else is asked."""
+    choose = random.Random(5)
+    shared = [(7 * i) % 120 + 2 for i in range(24)]
+    requests = []
+    for seed in range(count):
+        prompt = shared[: choose.randint(0, 24)] + [choose.randint(2, 120) for _ in range(choose.randint(1, 10))]
+        new = choose.randint(0, 40)
+        sampling: dict[str, Any] = {"temperature": choose.choice([0, 0, 0.9]), "seed": seed, "max_new_tokens": new}
+        sampling["ignore_eos"] = choose.random() < 0.5
+        if choose.random() < 0.4:
+            sampling |= {"frequency_penalty": 1.1, "repetition_penalty": 1.3}
+        if choose.random() < 0.3:
+            sampling |= {"min_new_tokens": min(5, new), "stop_token_ids": list(range(2, 60))}
+        if choose.random() < 0.3:
+            sampling |= {"logit_bias": {"9": 5.0}}
+        if choose.random() < 0.3:
+            sampling |= {"top_k": 5}
+        more: dict[str, Any] = {"priority": choose.randint(-3, 30)}
+        if choose.random() < 0.4:
+            more |= {"return_logprob": True, "logprob_start_len": choose.randrange(len(prompt))}
+        requests.append((prompt, sampling, more))
+    return requests
+
+
+@pytest.mark.parametrize(("event_loop", "cache"), [("normal", "chunk"), ("overlap", "radix")])
+def test_all_features_at_once_in_a_small_pool_are_as_each_alone(tiny_model: Path, event_loop: str, cache: str) -> None:
+    """Elsewhere each feature was right by itself, and wrong beside another one's rows: after a retraction or preemption, in a
+    chunk, beside neighbours that are aborted."""
+    requests = mixed(20)
+    with tiny(tiny_model) as engine:
+        alone = [engine.generate(input_ids=ids, sampling_params=how, **more) for ids, how, more in requests]
+    told: list[Any] = [None] * len(requests)
+    with tiny(
+        tiny_model,
+        event_loop=event_loop,
+        cache_policy=cache,
+        schedule_policy="priority",
+        options={"schedule_policy.priority": {"preempt_difference": 3}},
+        max_total_tokens=112,
+        max_running_requests=6,
+        chunked_prefill_size=8,
+        max_prefill_tokens=16,
+        **SMALL,
+    ) as engine:
+
+        def ask(number: int) -> None:
+            ids, how, more = requests[number]
+            told[number] = engine.generate(input_ids=ids, sampling_params=how, **more)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(requests))]
+        for thread in threads:
+            thread.start()
+        for priority in (0, 40, 10):
+            doomed = {"max_new_tokens": 80, "ignore_eos": True}
+            with engine.generate(
+                input_ids=requests[0][0], sampling_params=doomed, stream=True, priority=priority
+            ) as stream:
+                next(stream)
+        for thread in threads:
+            thread.join()
+        assert engine.get_server_info()["scheduler"]["retractions"] > 0
+        assert_alive(engine)
+    for mine, other in zip(told, alone, strict=True):
+        assert mine["output_ids"] == other["output_ids"]
+        assert mine["meta_info"]["finish_reason"] == other["meta_info"]["finish_reason"]
+        for side in ("input_token_logprobs", "output_token_logprobs"):
+            entries = [answer["meta_info"].get(side, []) for answer in (mine, other)]
+            assert len(entries[0]) == len(entries[1])
+            for (value, token, _), (expected, same, _) in zip(*entries, strict=True):
+                assert token == same
+                assert value == (None if expected is None else pytest.approx(expected, abs=1e-3))
+
+
 def values(engine: Engine) -> dict[tuple[str, str], tuple[float, str]]:
     """(name, labels) -> value and type."""
     answer = engine.expose_metrics()
