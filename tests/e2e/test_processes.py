@@ -18,7 +18,7 @@ import pytest
 import zmq
 
 from jackfield import Engine
-from jackfield.entrypoints.supervisor import child_environment
+from jackfield.entrypoints.child_process import child_environment
 from tests.e2e.engines import assert_alive, simulated, tiny
 from tests.e2e.replicas import PATIENCE, Script, nothing_left, pids, wait_gone
 

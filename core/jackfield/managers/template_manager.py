@@ -1,10 +1,9 @@
 """Chat messages to the prompt text that the model was trained on, with the model's own template.
 
-Knows templates and the shape of messages; tokens are the tokenizer's, and which fields a client may send the API's. A
-rendered prompt has its special tokens in it: encode it with `add_special_tokens=False`.
+Knows templates; the shape of messages is known to `chat_messages`, tokens to the tokenizer, and which fields a client may
+send to the API. A rendered prompt has its special tokens in it: encode it with `add_special_tokens=False`.
 
-Policies: content null is ""; for a template that reads strings, several text parts are joined with a space, as SGLang
-does it; parts other than text are refused by name; whatever a client wrote is text, never a control token (see `encode`).
+Policy: whatever a client wrote is text, never a control token (see `encode`).
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ import jinja2
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat_environment import chat_environment
+from jackfield.managers.chat_messages import plain_messages
 from jackfield.managers.content_format import ContentFormat, content_format
-from jackfield.managers.errors import RequestError, shown
+from jackfield.managers.errors import RequestError
 from jackfield.managers.literal_text import LiteralText
 from jackfield.managers.template_budget import loop_budget, meter_loops
-from jackfield.managers.tokenizer import Tokenizer, check_unicode
+from jackfield.managers.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class TemplateManager:
                 raise RequestError(f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs")
         chosen = self._choose(tools=bool(tools))
         plain, given, tools = literal.hide(
-            _plain_messages(messages, chosen.format), {**(template_kwargs or {}), **variables}, list(tools or ())
+            plain_messages(messages, chosen.format), {**(template_kwargs or {}), **variables}, list(tools or ())
         )
         if continue_final_message:
             _mark(plain)
@@ -228,59 +228,6 @@ def _read_override(path: Path) -> str:
             f"--chat-template {path}: a JSON file must be an object whose key chat_template holds Jinja source"
         )
     return template
-
-
-def _plain_messages(messages: Any, wanted: ContentFormat) -> list[dict[str, Any]]:
-    """A checked copy, with content as the template reads it."""
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise RequestError("messages must be a list of messages", param="messages")
-    if not messages:
-        raise RequestError("messages is empty: a chat needs at least one message", param="messages")
-    return [_plain_message(message, f"messages[{i}]", wanted) for i, message in enumerate(messages)]
-
-
-def _plain_message(message: Any, where: str, wanted: ContentFormat) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
-        raise RequestError(f"{where} must be an object with role and content", param=where)
-    role = message.get("role")
-    if not isinstance(role, str) or not role:
-        raise RequestError(f"{where}.role must be a text such as 'user'", param=f"{where}.role")
-    check_unicode(role, f"{where}.role")
-    # Templates tell an absent field from one that is null, and clients send null for "absent".
-    plain = {name: value for name, value in message.items() if value is not None}
-    plain["content"] = _plain_content(message.get("content"), f"{where}.content", wanted)
-    return plain
-
-
-def _plain_content(content: Any, where: str, wanted: ContentFormat) -> str | list[dict[str, Any]]:
-    if content is None:
-        content = ""
-    if isinstance(content, str):
-        check_unicode(content, where)
-        # A template that only loops would take a string apart into its characters.
-        wrap = wanted.kind == "openai" and not wanted.takes_both
-        return [{"type": "text", "text": content}] if wrap else content
-    if not isinstance(content, Sequence) or isinstance(content, bytes):
-        raise RequestError(f"{where} must be a text or a list of parts", param=where)
-    parts = [_plain_part(part, f"{where}[{i}]") for i, part in enumerate(content)]
-    if wanted.kind == "openai":
-        return parts
-    return " ".join(part["text"] for part in parts)
-
-
-def _plain_part(part: Any, where: str) -> dict[str, Any]:
-    if not isinstance(part, Mapping):
-        raise RequestError(f"{where} must be an object with a type", param=where)
-    if part.get("type") != "text":
-        raise RequestError(
-            f"{where}.type {shown(part.get('type'))} is not supported: this model takes parts of type 'text' only",
-            param=f"{where}.type",
-        )
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise RequestError(f"{where}.text must be a text", param=f"{where}.text")
-    check_unicode(text, f"{where}.text")
-    return {"type": "text", "text": text}
 
 
 def _mark(messages: list[dict[str, Any]]) -> None:

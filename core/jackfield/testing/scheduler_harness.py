@@ -38,7 +38,8 @@ from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.scheduler.tiers.store import TierSetup
 from jackfield.observability.clock import ManualClock
-from jackfield.testing.scheduler_fakes import FakeWorker, PageCache, expected_tokens
+from jackfield.testing.page_cache import PageCache
+from jackfield.testing.scheduler_fakes import FakeWorker, expected_tokens
 
 
 class ArrivalOrder(SchedulePolicy):

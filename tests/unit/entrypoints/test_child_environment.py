@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jackfield.entrypoints.supervisor import child_environment
+from jackfield.entrypoints.child_process import child_environment
 
 
 def test_keys_stay_in_the_main_process() -> None:

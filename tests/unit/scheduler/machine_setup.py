@@ -33,7 +33,8 @@ from jackfield.hookspecs import (
     TierRule,
     WorkerLimits,
 )
-from jackfield.testing.scheduler_fakes import FakeWorker, PageCache, expected_tokens
+from jackfield.testing.page_cache import PageCache
+from jackfield.testing.scheduler_fakes import FakeWorker, expected_tokens
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 from jackfield.testing.scheduler_wide import WideWorker
 from jackfield_cache_prefix.chunk_cache import ChunkCache

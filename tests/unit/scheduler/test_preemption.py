@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Amounts, RequestTable, SchedulerView
-from jackfield.testing.scheduler_fakes import NoSharingCache
+from jackfield.testing.page_cache import NoSharingCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 from jackfield_cache_prefix.radix_cache import RadixCache
 from jackfield_scheduler_loops.normal import NormalLoop

@@ -24,7 +24,7 @@ from jackfield.hookspecs import (
     StepRecord,
 )
 from jackfield.ipc.messages import StopRequest
-from jackfield.testing.scheduler_fakes import NoSharingCache, PageCache
+from jackfield.testing.page_cache import NoSharingCache, PageCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 from jackfield_cache_prefix.chunk_cache import ChunkCache
 from jackfield_cache_prefix.radix_cache import RadixCache

@@ -21,7 +21,7 @@ from jackfield.hookspecs import (
     Want,
 )
 from jackfield.managers.capacity import CapacityError, check_capacity
-from jackfield.testing.scheduler_fakes import NoSharingCache
+from jackfield.testing.page_cache import NoSharingCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 
 

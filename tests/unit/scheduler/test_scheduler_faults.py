@@ -30,7 +30,8 @@ from jackfield.hookspecs import (
 )
 from jackfield.managers.scheduler.memory import BadCacheAnswer
 from jackfield.managers.scheduler.results import ROW_ERROR, BadWorkerResult
-from jackfield.testing.scheduler_fakes import FakePending, FakeWorker, PageCache
+from jackfield.testing.page_cache import PageCache
+from jackfield.testing.scheduler_fakes import FakePending, FakeWorker
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import CacheKey, PrefixForest, RequestTable, SchedulePolicy, SchedulerView
 from jackfield.managers.scheduler import hints
-from jackfield.testing.scheduler_fakes import PageCache
+from jackfield.testing.page_cache import PageCache
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
 MANY = 400

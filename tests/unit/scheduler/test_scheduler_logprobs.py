@@ -13,7 +13,8 @@ import pytest
 from jackfield.hookspecs import Logprobs, WorkerLimits
 from jackfield.ipc.messages import LogprobParams, TokenLogprobs
 from jackfield.managers.scheduler.logprobs import BadLogprobs
-from jackfield.testing.scheduler_fakes import FakeWorker, NoSharingCache, PageCache, extend_hash
+from jackfield.testing.page_cache import NoSharingCache, PageCache
+from jackfield.testing.scheduler_fakes import FakeWorker, extend_hash
 from jackfield.testing.scheduler_harness import Answer, SchedulerHarness
 from jackfield.testing.scheduler_logprobs import Entry, LogprobWorker, expected_entry
 from jackfield_scheduler_loops.overlap import OverlapLoop

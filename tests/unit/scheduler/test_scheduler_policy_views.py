@@ -19,7 +19,7 @@ from jackfield.hookspecs import (
     StepRecord,
     tenant_code,
 )
-from jackfield.testing.scheduler_fakes import PageCache
+from jackfield.testing.page_cache import PageCache
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
 

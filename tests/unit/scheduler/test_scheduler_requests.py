@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from jackfield.hookspecs import RowOpen, WorkerLimits, tenant_code
 from jackfield.managers.scheduler.request import cache_namespace
-from jackfield.testing.scheduler_fakes import FakeWorker, NoSharingCache
+from jackfield.testing.page_cache import NoSharingCache
+from jackfield.testing.scheduler_fakes import FakeWorker
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
 

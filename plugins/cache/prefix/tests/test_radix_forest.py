@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jackfield.hookspecs import CacheKey, PrefixCache, PrefixForest
-from jackfield.testing.scheduler_fakes import PageCache
+from jackfield.testing.page_cache import PageCache
 from jackfield_cache_prefix.radix_cache import RadixCache
 
 

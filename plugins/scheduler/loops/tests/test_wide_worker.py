@@ -11,7 +11,8 @@ import pytest
 
 from jackfield.hookspecs import InFlight, ModelWorkerBatch, Want, WorkerLimits, WorkerResult
 from jackfield.managers.scheduler.results import BadWorkerResult
-from jackfield.testing.scheduler_fakes import FakeLaunched, FakeWorker, PageCache
+from jackfield.testing.page_cache import PageCache
+from jackfield.testing.scheduler_fakes import FakeLaunched, FakeWorker
 from jackfield.testing.scheduler_harness import SchedulerHarness
 from jackfield.testing.scheduler_wide import WideWorker
 from jackfield_scheduler_loops.overlap import OverlapLoop
