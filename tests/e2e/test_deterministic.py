@@ -10,9 +10,10 @@ import pytest
 from jackfield import Engine
 from tests.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny
-from tests.e2e.test_sameness import PROMPTS
 
 NEW = 24
+SHARED = [(7 * i) % 120 + 2 for i in range(40)]
+PROMPTS = [[5], [(3 * i) % 120 + 2 for i in range(17)], [*SHARED, 9, 10, 11], [*SHARED, 90, 91]]
 SAMPLING: list[dict[str, Any]] = [
     {"temperature": 0},
     {"temperature": 1.5, "sampling_seed": 7},
@@ -73,7 +74,7 @@ def test_the_embedded_model(embedded_model: Path, dtype: str) -> None:
         "max_total_tokens": 4096,
         "check_invariants": "step",
     }
-    texts = []
+    texts: list[list[list[int]]] = []
     for args in ({"cache_policy": "chunk"}, {"max_prefill_tokens": 16, "page_size": 16, "event_loop": "overlap"}):
         with Engine(enable_deterministic_inference=True, **common, **args) as engine:
             if not texts:

@@ -1,8 +1,10 @@
-"""Greedy tokens do not depend on the stack, the page size, the chunking or the neighbours: a covering array on a tiny random
-model, each row compared with transformers generating alone."""
+"""Greedy tokens and log-probabilities do not depend on the stack, memory, chunks or company: a pairwise covering array on a tiny
+random model, each row compared with transformers generating alone, and the deterministic ones bit by bit with themselves."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,26 @@ import pytest
 
 from tests.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny
+from tests.e2e.greedy_reference import Reference, assert_logprobs, references
 
-NEW = 32
-SHARED = [(7 * i) % 120 + 2 for i in range(40)]
+NEW = 36
+SHARED = [(7 * i + i * i) % 120 + 2 for i in range(128)]
+"""Two pages of 64."""
 PROMPTS = [
     [5],
-    [(3 * i) % 120 + 2 for i in range(17)],
-    [*SHARED, 9, 10, 11],
-    [*SHARED, 90, 91],
+    [(3 * i) % 120 + 2 for i in range(50)],
+    [*SHARED[:40], *((5 * i) % 113 + 3 for i in range(20))],
+    [*SHARED, *((9 * i) % 109 + 4 for i in range(10))],
+    [*SHARED, *((13 * i) % 107 + 5 for i in range(26))],
 ]
 GREEDY = {"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True}
+FIELDS: dict[str, Any] = {
+    "priority": [0, 2, -1, 5, 0],
+    "tenant": ["a", "b", "a", None, "b"],
+    "deadline_s": [4, 3, None, 1, 2],
+}
+STARTS = [0, -1, 17, 130, 3]
+IDS = [0, 7, 100]
 
 POLICIES = (
     "fcfs",
@@ -34,87 +46,182 @@ POLICIES = (
     "fair-share",
     "edf",
 )
-
-POLICY_OPTIONS = {"token-budget": {"step_tokens": 8, "min_prefill": 2, "partial_prefills": 2}}
-FIELDS: dict[str, Any] = {"priority": [0, 2, -1, 5], "tenant": ["a", "b", "a", None], "deadline_s": [4, 3, None, 1]}
+NEED_A_CACHE = ("shortest-prefill-first", "lpm", "dfs-weight", "hrrn")
+POLICY_OPTIONS = {"token-budget": {"step_tokens": 64, "min_prefill": 16, "partial_prefills": 2}}
+EVICTIONS = ("lru", "lfu", "fifo", "mru", "filo", "priority", "slru")
 
 FACTORS: dict[str, list[Any]] = {
-    # Those that need to know what the cache holds are refused beside chunk.
-    "stack": [*(("radix", policy) for policy in POLICIES), ("chunk", "fcfs"), ("chunk", "token-budget")],
-    "page_size": [1, 4, 16],
-    "composition": ["alone", "together", "staggered", "warm", "aborted neighbours"],
-    # max_prefill_tokens and chunked_prefill_size; -1: prompts are never cut, though most are longer than 16
-    "chunking": [(16384, None), (16, None), (64, 16), (16, -1)],
-    "max_running_requests": [None, 2],
+    "policy": [*POLICIES],
+    "cache": [*EVICTIONS, "chunk", "host tier"],
+    # max_prefill_tokens and chunked_prefill_size; -1: prompts are never cut, though two are longer than 64
+    "chunking": [(16384, None), (16384, 16), (16384, 64), (64, 48), (64, -1), (16, None)],
+    "company": ["alone", "together", "staggered", "warm", "aborted neighbours", "drawn neighbours"],
+    "page_size": [1, 16, 64],
+    "asked": ["tokens", "logprobs", "prompt logprobs"],
+    # Retracting: the pool holds any request alone, but not those at once that come at once.
+    "memory": ["ample", "retracting"],
     "event_loop": ["normal", "overlap"],
-    # The small one holds any request alone, but not all of them at once: some are retracted.
-    "max_total_tokens": [4096, 112],
+    "n": [1, 2],
+    "max_running_requests": [None, 3],
+    "deterministic": [False, True],
 }
-ROWS = pairwise(FACTORS)
+PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
+
+RETRACTING = 192
+"""Slots, for any page size: room for the longest request and no more."""
+
+
+def allowed(row: Mapping[str, Any]) -> bool:
+    """Left out is what a run refuses (a policy that needs to know the cache beside chunk, a step that holds no page) and what
+    cannot be: one request alone is never retracted."""
+    if row.get("cache") == "chunk" and row.get("policy") in NEED_A_CACHE:
+        return False
+    steps = [size for size in row.get("chunking", ()) if size not in (None, -1)]
+    if steps and min(steps) < row.get("page_size", 1):
+        return False
+    return not (row.get("company") == "alone" and row.get("memory") == "retracting")
+
+
+ROWS = pairwise(FACTORS, allowed)
 
 
 @pytest.fixture(scope="module")
-def expected(tiny_model: Path) -> list[list[int]]:
-    return greedy(tiny_model, PROMPTS)
+def expected(tiny_model: Path) -> list[Reference]:
+    return references(tiny_model, PROMPTS, NEW)
 
 
-def greedy(tiny_model: Path, prompts: list[list[int]]) -> list[list[int]]:
-    """transformers' greedy tokens, each prompt alone. The reference's own choices are far from ties, or the test says so."""
-    import torch
-    from transformers import LlamaForCausalLM
-
-    model: Any = LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32, attn_implementation="eager").eval()
-    found = []
-    for prompt in prompts:
-        ids = list(prompt)
-        with torch.inference_mode():
-            for _ in range(NEW):
-                logits = model(torch.tensor([ids])).logits[0, -1]
-                top = logits.topk(2)
-                gap = float(top.values[0] - top.values[1])
-                assert gap >= 1e-3, f"a near tie within reach ({gap:.1e}): exchange this prompt"
-                ids.append(int(top.indices[0]))
-        found.append(ids[len(prompt) :])
-    return found
+@pytest.fixture(scope="module")
+def bits(tiny_model: Path) -> list[dict[str, Any]]:
+    """Each request alone with --enable-deterministic-inference, and all of its log-probabilities."""
+    with tiny(tiny_model, enable_deterministic_inference=True, cache_policy="chunk") as engine:
+        return [
+            engine.generate(
+                input_ids=prompt,
+                sampling_params=GREEDY,
+                return_logprob=True,
+                logprob_start_len=0,
+                top_logprobs_num=3,
+                token_ids_logprob=IDS,
+            )
+            for prompt in PROMPTS
+        ]
 
 
 def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    full = 1
-    for values in FACTORS.values():
-        full *= len(values)
+    full = math.prod(len(values) for values in FACTORS.values())
     with capsys.disabled():
         print(f"\nsameness: {len(ROWS)} rows cover all pairs of {full} combinations of {len(FACTORS)} factors")
+    assert f"{len(ROWS)} rows" in PAGE.read_text()
     assert len(ROWS) < full
 
 
-@pytest.mark.parametrize(
-    "row", ROWS, ids=["-".join(map(str, (*row["stack"], *list(row.values())[1:]))) for row in ROWS]
-)
-def test_tokens_are_the_references(tiny_model: Path, expected: list[list[int]], row: dict[str, Any]) -> None:
-    composition = row["composition"]
-    cache, policy = row["stack"]
-    args = {name: row[name] for name in ("page_size", "max_running_requests", "event_loop", "max_total_tokens")}
-    args["max_prefill_tokens"], args["chunked_prefill_size"] = row["chunking"]
-    args |= {"cache_policy": cache, "schedule_policy": policy}
-    small = row["max_total_tokens"] < 4096
-    if small:
-        args["schedule_conservativeness"] = 0.01
-    if policy in POLICY_OPTIONS:
-        args["options"] = {f"schedule_policy.{policy}": POLICY_OPTIONS[policy]}
-    with tiny(tiny_model, **args) as engine:
-        if composition == "alone":
-            answers = [engine.generate(input_ids=prompt, sampling_params=GREEDY) for prompt in PROMPTS]
-        elif composition == "together":
-            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY, **FIELDS)
-        elif composition == "warm":
-            engine.generate(input_ids=PROMPTS, sampling_params={**GREEDY, "max_new_tokens": 3})
-            answers = engine.generate(input_ids=PROMPTS, sampling_params=GREEDY, **FIELDS)
-        else:
-            answers = staggered(engine, abort_neighbours=composition == "aborted neighbours")
-        assert [answer["output_ids"] for answer in answers] == expected
-        if small and composition in ("together", "warm") and row["max_running_requests"] is None:
-            assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
+@pytest.mark.parametrize("row", ROWS, ids=["-".join(map(str, row.values())) for row in ROWS])
+def test_tokens_and_logprobs_are_the_references(
+    tiny_model: Path, expected: list[Reference], bits: list[dict[str, Any]], row: dict[str, Any]
+) -> None:
+    with tiny(tiny_model, **engine_args(row)) as engine:
+        answers = answers_of(engine, row)
+        for at, ours in enumerate(answers):
+            assert len(ours) == row["n"]
+            for answer in ours:
+                assert answer["output_ids"] == expected[at].output
+                if row["asked"] != "tokens":
+                    start = STARTS[at] if row["asked"] == "prompt logprobs" else -1
+                    assert_logprobs(answer, expected[at], start)
+                    if row["deterministic"]:
+                        assert_same_bits(answer, bits[at], start)
+                else:
+                    assert not [name for name in answer["meta_info"] if "logprob" in name]
+        if row["memory"] == "retracting":
+            assert engine.get_server_info()["scheduler"]["retractions"] > 0
+            if "neighbours" not in row["company"]:  # who may be those that are retracted
+                assert sum(answer["meta_info"]["num_retractions"] for ours in answers for answer in ours) > 0
+        if row["cache"] == "host tier":
+            assert engine.get_server_info()["kv_tiers"]["host"]["errors"] == 0
         assert_alive(engine)
+
+
+def engine_args(row: dict[str, Any]) -> dict[str, Any]:
+    args = {name: row[name] for name in ("page_size", "max_running_requests", "event_loop")}
+    args["max_prefill_tokens"], args["chunked_prefill_size"] = row["chunking"]
+    args |= {"schedule_policy": row["policy"], "random_seed": 1, "options": {}}
+    args["enable_deterministic_inference"] = row["deterministic"]
+    args["cache_policy"] = "chunk" if row["cache"] == "chunk" else "radix"
+    if row["policy"] in POLICY_OPTIONS:
+        args["options"][f"schedule_policy.{row['policy']}"] = POLICY_OPTIONS[row["policy"]]
+    if row["cache"] in EVICTIONS:
+        args["options"]["cache.radix"] = {"eviction": row["cache"]}
+    if row["cache"] == "host tier":
+        args |= {"kv_tier": ["host"], "kv_tier_block_tokens": 16}
+        args["options"]["kv_tier.host"] = {"size_mib": 8, "min_load_tokens": 16}
+    if row["memory"] == "retracting":
+        args |= {"max_total_tokens": RETRACTING, "schedule_conservativeness": 0.01}
+    return args
+
+
+def wants(row: dict[str, Any], at: int) -> dict[str, Any]:
+    if row["asked"] == "tokens":
+        return {}
+    found: dict[str, Any] = {"return_logprob": True, "top_logprobs_num": 3, "token_ids_logprob": IDS}
+    return found | ({"logprob_start_len": STARTS[at]} if row["asked"] == "prompt logprobs" else {})
+
+
+def answers_of(engine: Any, row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """For each prompt the answers of its choices."""
+    params = {**GREEDY, "n": row["n"]}
+    company = row["company"]
+
+    def stream(at: int) -> Any:
+        fields = {name: values[at] for name, values in FIELDS.items()}
+        return engine.generate(input_ids=PROMPTS[at], sampling_params=params, stream=True, **fields, **wants(row, at))
+
+    if company == "alone":
+        return [last(stream(at)) for at in range(len(PROMPTS))]
+    if company == "warm":
+        engine.generate(input_ids=PROMPTS[::-1], sampling_params={**GREEDY, "max_new_tokens": 3})
+    streams, doomed = [], []
+    for at in range(len(PROMPTS)):
+        if company == "aborted neighbours":
+            doomed.append(engine.generate(input_ids=[*PROMPTS[at], 3, 3], sampling_params=GREEDY, stream=True))
+        if company == "drawn neighbours":
+            doomed.append(engine.generate(input_ids=PROMPTS[at], sampling_params=DRAWN[at], stream=True))
+        streams.append(stream(at))
+        if company in ("staggered", "aborted neighbours"):
+            for running in streams[-2:]:
+                next(running)
+            for neighbour in doomed[:-1]:
+                neighbour.close()
+    answers = [last(one) for one in streams]
+    for neighbour in doomed:
+        if company == "drawn neighbours":
+            assert last(neighbour)[0]["output_ids"]
+        neighbour.close()
+    return answers
+
+
+DRAWN: list[dict[str, Any]] = [
+    {"temperature": 3.0, "seed": 3, "max_new_tokens": 30, "frequency_penalty": 1.5},
+    {"temperature": 1e-6, "max_new_tokens": 7, "repetition_penalty": 1.7},
+    {"temperature": 1.0, "top_p": 0.3, "max_new_tokens": 20, "logit_bias": {"9": 50}},
+    {"temperature": 9.0, "top_k": 3, "max_new_tokens": 44, "min_new_tokens": 20},
+    {"temperature": 1.0, "min_p": 0.2, "max_new_tokens": 1, "presence_penalty": -2},
+]
+
+
+def last(stream: Any) -> list[dict[str, Any]]:
+    """The last part of each choice."""
+    found: dict[int, dict[str, Any]] = {}
+    for part in stream:
+        found[part.get("index", 0)] = part
+    return [found[index] for index in sorted(found)]
+
+
+def assert_same_bits(answer: dict[str, Any], alone: dict[str, Any], start: int) -> None:
+    meta, other = answer["meta_info"], alone["meta_info"]
+    for name in ("token_logprobs", "top_logprobs", "token_ids_logprobs"):
+        assert meta[f"output_{name}"] == other[f"output_{name}"]
+        if start != -1:
+            assert meta[f"input_{name}"][1:] == other[f"input_{name}"][start + 1 :]
 
 
 LONG = [(7 * i) % 120 + 2 for i in range(300)]
@@ -126,7 +233,7 @@ CHUNKED = [row for row in CHUNKED if (row["chunked_prefill_size"], row["page_siz
 
 @pytest.fixture(scope="module")
 def long_expected(tiny_model: Path) -> list[int]:
-    return greedy(tiny_model, [LONG])[0]
+    return references(tiny_model, [LONG], NEW)[0].output
 
 
 @pytest.mark.parametrize("row", CHUNKED, ids=lambda row: "-".join(map(str, row.values())))
@@ -140,18 +247,3 @@ def test_b53_a_long_prompt_is_the_references_in_chunks_of_any_size(
             assert answer["output_ids"] == long_expected
             assert answer["meta_info"]["cached_tokens"] == cached
         assert_alive(engine)
-
-
-def staggered(engine: Any, *, abort_neighbours: bool) -> list[dict[str, Any]]:
-    """Each request starts while those before it are decoding; between them come neighbours that are dropped half-way."""
-    streams = []
-    for prompt in PROMPTS:
-        if abort_neighbours:
-            doomed = engine.generate(input_ids=[*prompt, 3, 3, 3], sampling_params=GREEDY, stream=True)
-            next(doomed)
-        streams.append(engine.generate(input_ids=prompt, sampling_params=GREEDY, stream=True))
-        for stream in streams[-2:]:
-            next(stream)
-        if abort_neighbours:
-            doomed.close()
-    return [list(stream)[-1] for stream in streams]

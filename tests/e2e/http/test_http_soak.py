@@ -1,56 +1,98 @@
-"""Two hundred mixed random requests (times `--soak-factor`) against a real server: valid, invalid, aborted, disconnected at any
-point, with flushes and scrapes between them. At the end nothing is left and memory is flat."""
+"""Two hundred mixed random requests (times `--soak-factor`) against a real server whose memory is far too small: valid, invalid,
+aborted by id, disconnected at any point, timed out, sessions, with flushes and scrapes between them. At the end nothing is
+left, memory is flat, the log has no error, and who asked the same greedily has always had the same."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from tests.e2e.http.servers import DEADLINE, SIMULATED, Server, serving
+from tests.e2e.http.servers import DEADLINE, Server, serving
+from tests.e2e.http.soak_mix import BAD, ENDLESS, check, random_request, sampling, text
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow]
 
 REQUESTS = 200
-AT_ONCE = 32
+AT_ONCE = 14
 STATUSES = {200, 400, 404, 503}
-
-BAD: list[tuple[str, Any]] = [
-    ("/generate", {"input_ids": [10**9]}),
-    ("/generate", {"input_ids": []}),
-    ("/generate", {"text": "x", "sampling_params": {"n": 3}}),
-    ("/generate", {"input_ids": [3] * 400}),
-    ("/v1/completions", {"prompt": "x", "temperature": -1}),
-    ("/v1/chat/completions", {"messages": []}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "model": "nobody"}),
-    ("/nowhere", {}),
+WITNESSES = [f"Witness {i}: " + "say it once more, " * (3 * i) for i in range(6)]
+TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "initializer_range": 0.25,
+    "torch_dtype": "float32",
+}
+FLAGS = [
+    *("--load-format", "dummy"),
+    *("--dtype", "float32"),
+    *("--check-invariants", "step"),
+    "--skip-server-warmup",
+    *("--metrics", "prometheus"),
+    *("--max-total-tokens", "960"),
+    *("--schedule-conservativeness", "0.01"),
+    *("--max-prefill-tokens", "64"),
+    *("--chunked-prefill-size", "32"),
+    *("--max-running-requests", "8"),
+    *("--max-queued-requests", "24"),
+    *("--schedule-policy", "priority"),
+    *("--option", "schedule_policy.priority.preempt_difference=2"),
+    *("--request-running-timeout", "3"),
+    *("--kv-tier", "host"),
+    *("--kv-tier-block-tokens", "16"),
+    *("--option", "kv_tier.host.size_mib=4"),
+    *("--option", "kv_tier.host.min_load_tokens=16"),
+    *("--logits-processors", "no-repeat-ngram"),
+    *("--logits-processors", "dry"),
+    *("--max-sessions", "16"),
 ]
 
 
+@pytest.fixture(scope="module")
+def model(embedded_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of two small layers with the embedded model's tokenizer."""
+    from jackfield_models_loaders.gguf_source import GgufSource
+
+    files = GgufSource(embedded_model).tokenizer()
+    folder = tmp_path_factory.mktemp("soak-model")
+    special = dict(files.special_tokens)
+    words = json.loads(files.tokenizer_json)["model"]["vocab"]
+    ends = {f"{role}_id": words[special[role]] for role in ("bos_token", "eos_token")}
+    (folder / "config.json").write_text(json.dumps({**TINY, "vocab_size": len(words), **ends}))
+    (folder / "tokenizer.json").write_bytes(files.tokenizer_json)
+    settings = {**special, "chat_template": files.chat_template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
 @pytest.mark.model
-@pytest.mark.parametrize("topology", ["processes", "inline"])
-async def test_random_requests_leave_nothing_behind(topology: str, soak_factor: int) -> None:
-    flags = [
-        "--topology",
-        topology,
-        "--max-total-tokens",
-        "2048",
-        "--context-length",
-        "256",
-        "--max-prefill-tokens",
-        "64",
-    ]
-    flags += ["--max-running-requests", "8", "--max-queued-requests", "24", "--metrics", "prometheus"]
-    with serving(*SIMULATED, *flags) as server:
-        dice = random.Random(topology)
-        await asyncio.to_thread(server.generate, input_ids=[3, 4])
+@pytest.mark.parametrize(("topology", "event_loop"), [("processes", "overlap"), ("inline", "normal")])
+async def test_random_requests_leave_nothing_behind(
+    model: Path, topology: str, event_loop: str, soak_factor: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--model-path", str(model), "--topology", topology, "--event-loop", event_loop, *FLAGS]
+    with serving(*flags) as server:
+        soak = Soak(server, random.Random(topology))
+        await asyncio.to_thread(server.generate, input_ids=[3, 4], sampling_params={"max_new_tokens": 4})
         settled = None
         for _ in range(soak_factor):
-            await one_round(server, dice)
+            await soak.one_round()
             await asyncio.to_thread(server.assert_alive)
             settled = settled or footprint(server)
         before, after = settled, footprint(server)
@@ -58,55 +100,138 @@ async def test_random_requests_leave_nothing_behind(topology: str, soak_factor: 
         assert after["descriptors"] <= before["descriptors"] + 8, (before, after)
         assert after["threads"] <= before["threads"] + 4, (before, after)
         assert after["resident"] <= before["resident"] * 1.2 + 64 * 2**20, (before, after)
+        info = server.state()
+        soak.seen["retractions"] = info["scheduler"]["retractions"]
+        soak.seen["loads"] = info["kv_tiers"][""]["loads"]
+        with capsys.disabled():
+            print(f"\nsoak {topology}, {event_loop}: {dict(sorted(soak.seen.items()))} {before} {after}")
+        assert info["sessions"]["open"] == 0
+        assert info["kv_tiers"]["host"]["errors"] == 0
+        assert info["faults"] == {}
+        for kind in (
+            "200",
+            "400",
+            "404",
+            "retractions",
+            "loads",
+            "aborted",
+            "turns",
+            "hung up",
+            "request_running_timeout",
+            "witness",
+        ):
+            assert soak.seen[kind] > 0, (kind, soak.seen)
 
 
-async def one_round(server: Server, dice: random.Random) -> None:
-    gate = asyncio.Semaphore(AT_ONCE)
-    limits = httpx.Limits(max_connections=AT_ONCE)
-    async with httpx.AsyncClient(base_url=server.url, timeout=DEADLINE, trust_env=False, limits=limits) as client:
+class Soak:
+    def __init__(self, server: Server, dice: random.Random) -> None:
+        self.server = server
+        self.dice = dice
+        self.seen: Counter[str] = Counter()
+        self.said: dict[str, list[int]] = {}
+        self.number = 0
 
-        async def one(act: float, path: str, body: Any, give_up_after: int | None) -> None:
-            async with gate:
-                if act < 0.02:
-                    await client.post("/flush_cache")
-                elif act < 0.05:
-                    assert (await client.get("/metrics")).status_code == 200
-                elif give_up_after is not None:
-                    await read_some(client, path, body, give_up_after)
-                else:
-                    answer = await client.post(path, json=body)
-                    assert answer.status_code in STATUSES, answer.text
-                    if answer.status_code != 200:
-                        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    async def one_round(self) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+        limits = httpx.Limits(max_connections=AT_ONCE * 2)
+        async with httpx.AsyncClient(
+            base_url=self.server.url, timeout=DEADLINE, trust_env=False, limits=limits
+        ) as client:
 
-        await asyncio.gather(*(one(dice.random(), *random_request(dice)) for _ in range(REQUESTS)))
+            async def one(seed: int) -> None:
+                async with gate:
+                    await self.act(client, random.Random(seed))
 
+            await asyncio.gather(*(one(self.dice.randrange(2**60)) for _ in range(REQUESTS)))
 
-async def read_some(client: httpx.AsyncClient, path: str, body: Any, lines: int) -> None:
-    """Read a few lines, then hang up."""
-    async with client.stream("POST", path, json={**body, "stream": True}) as answer:
-        assert answer.status_code in STATUSES
-        async for _ in answer.aiter_lines():
-            lines -= 1
-            if lines <= 0:
-                return
+    async def act(self, client: httpx.AsyncClient, dice: random.Random) -> None:
+        act = dice.random()
+        if act < 0.02:
+            await client.post("/flush_cache")
+        elif act < 0.04:
+            assert (await client.get("/metrics")).status_code == 200
+        elif act < 0.14:
+            await self.post(client, *dice.choice(BAD))
+        elif act < 0.16:
+            await self.post(client, "/generate", {"text": text(dice), "sampling_params": ENDLESS, "priority": 50})
+        elif act < 0.24:
+            await self.session(client, dice)
+        elif act < 0.32:
+            await self.abort(client, dice)
+        elif act < 0.40:
+            await self.witness(client, dice)
+        elif act < 0.60:
+            await self.hang_up(client, *random_request(dice), lines=dice.choice([1, 3, 20]))
+        else:
+            path, body = random_request(dice)
+            answer = await self.post(client, path, body)
+            if answer is not None:
+                check(path, body, answer)
 
+    async def post(self, client: httpx.AsyncClient, path: str, body: Any) -> Any:
+        """The answer, or None if there is none: then it is one of the errors that may be, in their shape."""
+        answer = await client.post(path, json=body)
+        self.seen[str(answer.status_code)] += 1
+        assert answer.status_code in STATUSES, answer.text
+        if answer.status_code == 200:
+            return answer.json()
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        self.seen[str(error["code"])] += 1
+        return None
 
-def random_request(dice: random.Random) -> tuple[str, Any, int | None]:
-    if dice.random() < 0.15:
-        return (*dice.choice(BAD), None)
-    new_tokens = dice.choice([0, 1, 5, 40, 100])
-    give_up_after = dice.choice([None, None, None, 1, 3, 20])
-    shared = "the same words again and again " * dice.choice([0, 1, 3])
-    text = shared + f"then {dice.randrange(1000)}"
-    route = dice.randrange(3)
-    if route == 0:
-        params = {"max_new_tokens": new_tokens, "temperature": dice.choice([0, 1]), "ignore_eos": dice.random() < 0.7}
-        return "/generate", {"text": text, "sampling_params": params}, give_up_after
-    if route == 1:
-        return "/v1/completions", {"prompt": text, "max_tokens": new_tokens, "seed": dice.randrange(9)}, give_up_after
-    messages = [{"role": "user", "content": text}]
-    return "/v1/chat/completions", {"messages": messages, "max_tokens": max(1, new_tokens)}, give_up_after
+    async def hang_up(self, client: httpx.AsyncClient, path: str, body: Any, lines: int) -> None:
+        """Read a few lines, then go away."""
+        async with client.stream("POST", path, json={**body, "stream": True}) as answer:
+            assert answer.status_code in STATUSES
+            async for _ in answer.aiter_lines():
+                lines -= 1
+                if lines <= 0:
+                    self.seen["hung up"] += 1
+                    return
+
+    async def abort(self, client: httpx.AsyncClient, dice: random.Random) -> None:
+        """By its id, at some time of its life; it ends with what it has, or it had ended before."""
+        self.number += 1
+        rid = f"doomed-{self.number}"
+        body = {"text": text(dice), "sampling_params": {**sampling(dice), "n": 1, "max_new_tokens": 300}, "rid": rid}
+        asked = asyncio.create_task(self.post(client, "/generate", body))
+        for _ in range(dice.choice([1, 2, 5])):
+            assert (await client.get("/ping")).status_code == 200
+        self.seen["aborted"] += (await client.post("/abort_request", json={"rid": rid})).json()["aborted"]
+        answer = await asked
+        assert answer is None or answer["meta_info"]["finish_reason"]["type"] in ("abort", "length", "stop")
+
+    async def session(self, client: httpx.AsyncClient, dice: random.Random) -> None:
+        opened = await client.post("/open_session", json={})
+        if opened.status_code != 200:
+            assert opened.status_code == 503
+            return
+        session = opened.json()
+        for turn in range(dice.choice([1, 2, 3])):
+            more = {"replace": True} if turn and dice.random() < 0.3 else {}
+            body = {
+                "text": text(dice),
+                "sampling_params": {**sampling(dice), "n": 1},
+                "session_params": {"id": session, **more},
+            }
+            if dice.random() < 0.2:
+                await self.hang_up(client, "/generate", body, lines=2)
+                break
+            if await self.post(client, "/generate", body) is not None:
+                self.seen["turns"] += 1
+        assert (await client.post("/close_session", json={"session_id": session})).status_code == 200
+
+    async def witness(self, client: httpx.AsyncClient, dice: random.Random) -> None:
+        """The same greedy request, in whatever company: it always says the same."""
+        prompt = dice.choice(WITNESSES)
+        params = {"max_new_tokens": 48, "temperature": 0, "ignore_eos": True}
+        answer = await self.post(
+            client, "/generate", {"text": prompt, "sampling_params": params, "priority": dice.choice([-5, 0, 5])}
+        )
+        if answer is not None and answer["meta_info"]["finish_reason"]["type"] == "length":
+            self.seen["witness"] += 1
+            assert answer["output_ids"] == self.said.setdefault(prompt, answer["output_ids"])
 
 
 def footprint(server: Server) -> dict[str, int]:
