@@ -113,7 +113,7 @@ class Admission:
             places_left=places,
             cuts_left=cuts_left,
             alone=alone,
-            promised=int(self._running.promises(self._ratio.value, self._memory.page_size).sum()),
+            promised=self._running.promised(self._ratio.value, self._memory.page_size),
         )
         self._choose(order, forced, max(budget.candidates, forced), turn, passed)
         return self._enter(turn, passed, view.now)

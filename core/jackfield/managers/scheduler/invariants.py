@@ -119,7 +119,7 @@ class InvariantChecker:
         accounts = memory.accounts(len(mine))
         if (problem := accounts.problem()) is not None:
             problems.append(problem)
-        promised = int(running.promises(1, memory.page_size).sum())
+        promised = running.promised(1, memory.page_size)
         # Slots under a load come back; until then, whoever runs alone may have been promised them too.
         if self._ratio.never_retracts and not memory.loading and accounts.free + accounts.evictable < promised:
             problems.append(f"{promised} slots are promised, {accounts.free} free and {accounts.evictable} evictable")

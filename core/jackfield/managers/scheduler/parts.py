@@ -85,7 +85,7 @@ def build_parts(
     kv_tiers: KVTiers | None = None
     if tiers is not None:
         kv_tiers = memory.tiers = KVTiers(
-            tiers, memory, ledger, lambda: int(running.promises(ratio.value, memory.page_size).sum())
+            tiers, memory, ledger, lambda: running.promised(ratio.value, memory.page_size)
         )
         gates = [*gates, (GATE_NAME, kv_tiers.gate)]  # the last one: what it loads should not wait for others
     gate_keeper = Gates(gates, waiting, ledger, decisions.lives, clock.now)

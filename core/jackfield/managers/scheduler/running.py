@@ -60,6 +60,10 @@ class RunningTable(ColumnTable):
         slots: NDArray[np.int32] = np.maximum((ends + (page_size - 1)) // page_size * page_size - self["allocated"], 0)
         return slots
 
+    def promised(self, ratio: float, page_size: int) -> int:
+        """Slots that all rows together are expected to take beyond those they have."""
+        return int(self.promises(ratio, page_size).sum())
+
 
 def expected_end(known: NDArray[np.int32], left: NDArray[np.int32], ratio: float, least: int = 1) -> NDArray[np.int32]:
     """Tokens whose KV requests are expected to need in the end [n]: the worst case from ratio 1 on.
