@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jackfield import Engine
-from tests.e2e.engines import assert_alive, tiny
+from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 
 GREEDY = {"temperature": 0, "max_new_tokens": 6, "ignore_eos": True}
 
@@ -34,3 +34,33 @@ def test_b66_the_least_repetition_penalty_is_a_penalty_and_no_failure(engine: En
     sampling: dict[str, Any] = {**GREEDY, "temperature": temperature, "seed": 3, "repetition_penalty": 1e-6}
     answer = engine.generate(input_ids=[5, 6, 7], sampling_params=sampling)
     assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 6}
+
+
+def test_b85_settings_for_many_prompts_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jackfield.managers import request_builder
+
+    checked = []
+
+    def counting(given: Any, **more: Any) -> Any:
+        checked.append(given)
+        return make_sampling_params(given, **more)
+
+    make_sampling_params = request_builder.make_sampling_params
+    monkeypatch.setattr(request_builder, "make_sampling_params", counting)
+    with without_tokenizer() as engine:
+        checked.clear()
+        one = {"max_new_tokens": 1}
+        assert len(engine.generate(input_ids=[[5, 6]] * 50, sampling_params=one)) == 50
+        assert checked == [one]
+        assert len(engine.generate(input_ids=[[5, 6]] * 2, sampling_params=[{"max_new_tokens": 1}, one])) == 2
+        assert len(checked) == 3
+
+
+def test_b85_a_pattern_is_made_once() -> None:
+    from jackfield.managers.sampling_params import make_sampling_params
+    from jackfield.managers.stop_regex import made_once
+
+    made_once.cache_clear()
+    for _ in range(3):
+        make_sampling_params({"stop_regex": ["\\p{L}{1,40}", "b{3}"]}, defaults={}, vocab_size=100)
+    assert made_once.cache_info().misses == 2

@@ -79,7 +79,15 @@ class RequestBuilder:
         prompts = prompts_of(call, has_tokenizer=self._tokenizer is not None)
         n = choices_asked([prompt.sampling for prompt in prompts], most_together=self._limits.max_answers)
         resumption = self._resumption(call)
-        checked = [self._check(i * n, prompt, call, resumption) for i, prompt in enumerate(prompts)]
+        # One mapping may stand for all prompts, and is checked once.
+        sampling: dict[int, SamplingParams] = {}
+        for prompt in prompts:
+            if id(prompt.sampling) not in sampling:
+                sampling[id(prompt.sampling)] = self._sampling(prompt)
+        checked = [
+            self._check(i * n, prompt, sampling[id(prompt.sampling)], call, resumption)
+            for i, prompt in enumerate(prompts)
+        ]
         values = sum(
             prompt_values(wanted, len(one.request.input_ids))
             for one in checked
@@ -99,11 +107,15 @@ class RequestBuilder:
         return self._sessions.resume(call.session_params)
 
     def _check(
-        self, index: int, prompt: Prompt, call: GenerateRequest, resumption: Resumption | None
+        self,
+        index: int,
+        prompt: Prompt,
+        params: SamplingParams,
+        call: GenerateRequest,
+        resumption: Resumption | None,
     ) -> CheckedRequest:
         began = self._clock.now()
         tokens = self._tokens(prompt, resumption.context if resumption is not None else ())
-        params = self._sampling(prompt)
         granted = check_capacity(
             len(tokens),
             params.max_new_tokens,

@@ -12,7 +12,7 @@ from jackfield.managers.choices import choice_count
 from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.field_checks import real, refused, whole
 from jackfield.managers.regex_width import PatternError
-from jackfield.managers.stop_regex import MAX_PATTERN_CHARS, MAX_PATTERNS, StopRegex, check_work
+from jackfield.managers.stop_regex import MAX_PATTERN_CHARS, MAX_PATTERNS, StopRegex, check_work, made_once
 from jackfield.managers.tokenizer import check_unicode
 
 GREEDY_BELOW = 1e-5
@@ -107,7 +107,7 @@ def _stop_regex(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
     taken: list[StopRegex] = []
     for pattern in distinct:
         try:
-            taken.append(StopRegex(pattern))
+            taken.append(made_once(pattern))
             check_work(taken)
         except PatternError as error:
             raise RequestError(f"{name} {shown(pattern)} is not taken: {error}", param=name) from error

@@ -78,11 +78,12 @@ def check_work(regexes: Sequence[StopRegex]) -> None:
 
 def stop_regexes(patterns: Iterable[str]) -> list[StopRegex]:
     """For patterns that were checked before."""
-    return [_made(pattern) for pattern in patterns]
+    return [made_once(pattern) for pattern in patterns]
 
 
-@functools.lru_cache(maxsize=256)
-def _made(pattern: str) -> StopRegex:
+@functools.lru_cache(maxsize=2 * MAX_PATTERNS)
+def made_once(pattern: str) -> StopRegex:
+    """As `StopRegex(pattern)`. To make one may take 20 ms, and a small body may name it for a thousand prompts."""
     return StopRegex(pattern)
 
 
