@@ -16,6 +16,25 @@ from jackfield.stack.errors import PluginStop
 _log = logging.getLogger(__name__)
 
 
+MAX_WORDS = 2000
+"""Characters of an error's message that are kept and told."""
+
+
+def words(error: BaseException) -> str:
+    """The message of a plugin's error as any process can be told it: valid UTF-8 of bounded length, whatever its `__str__`
+    does."""
+    try:
+        message = str(error)[:MAX_WORDS]
+    except Exception as unreadable:
+        message = f"(its message cannot be read: {type(unreadable).__name__})"
+    return message.encode("utf-8", "replace").decode()
+
+
+def named(error: BaseException) -> str:
+    """The same, behind the error's type."""
+    return f"{type(error).__name__}: {words(error)}"
+
+
 @dataclass
 class _Account:
     count: int = 0
@@ -45,24 +64,27 @@ class FaultLedger:
 
         Raises PluginStop from `error` for STOP, for a DEGRADE that reached the limit, and for anything in mode "raise".
         """
+        message = words(error)
         with self._lock:
             account = self._accounts.setdefault(plugin, _Account())
             account.count += 1
             account.by_scope[scope.value] = account.by_scope.get(scope.value, 0) + 1
-            account.last = f"{type(error).__name__}: {error}"
+            account.last = named(error)
             in_scope = account.by_scope[scope.value]
             first = (plugin, type(error)) not in self._logged
             self._logged.add((plugin, type(error)))
             quarantine = scope is FaultScope.COUNT and in_scope >= self.limit and not account.quarantined
             account.quarantined |= quarantine
         if first:
-            _log.error("plugin %s failed (scope %s): %s", plugin, scope.value, error, exc_info=error)
+            _log.error("plugin %s failed (scope %s): %s", plugin, scope.value, message, exc_info=error)
         if self.mode == "raise":
-            raise PluginStop(f"plugin {plugin} failed and --plugin-faults is 'raise': {error}") from error
+            raise PluginStop(f"plugin {plugin} failed and --plugin-faults is 'raise': {message}") from error
         if scope is FaultScope.STOP:
-            raise PluginStop(f"plugin {plugin} failed and the replica cannot go on: {error}") from error
+            raise PluginStop(f"plugin {plugin} failed and the replica cannot go on: {message}") from error
         if scope is FaultScope.DEGRADE and in_scope >= self.limit:
-            raise PluginStop(f"plugin {plugin} failed {in_scope} times, the limit is {self.limit}: {error}") from error
+            raise PluginStop(
+                f"plugin {plugin} failed {in_scope} times, the limit is {self.limit}: {message}"
+            ) from error
         if quarantine:
             _log.error("plugin %s failed %d times and is switched off until the restart", plugin, in_scope)
 

@@ -28,8 +28,10 @@ from jackfield.hookspecs import (
     WorkerLimits,
     WorkerResult,
 )
+from jackfield.ipc.messages import WhyRequest
 from jackfield.managers.scheduler.memory import BadCacheAnswer
 from jackfield.managers.scheduler.results import ROW_ERROR, BadWorkerResult
+from jackfield.stack.faults import FaultLedger
 from jackfield.testing.page_cache import PageCache
 from jackfield.testing.scheduler_fakes import FakePending, FakeWorker
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
@@ -105,6 +107,24 @@ def test_a_policys_fault_degrades_to_arrival_order_and_is_booked(where: str, ans
     assert [opened.uid for batch in run.worker.batches for opened in batch.opened] == [1, 2, 3]
     assert books.faults
     assert {(plugin, scope) for plugin, scope, _ in books.faults} == {("schedule_policy.broken", FaultScope.DEGRADE)}
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(("error", "told"), [(Speechless(), "cannot be read"), (KeyError("\ud800"), "KeyError")])
+def test_a_policys_error_that_cannot_be_told_as_it_is_degrades_like_any(error: Exception, told: str) -> None:
+    run = SchedulerHarness(policy=Broken("order", error), ledger=FaultLedger(limit=100))
+    rid = run.submit([1, 2], max_new_tokens=2)
+    run.inbox.send(WhyRequest(control_id=1, name=rid))
+    run.run()
+    run.inbox.send(WhyRequest(control_id=2, name=rid))
+    run.run()
+    assert run.answers[rid].ids == run.expected(rid, 2)
+    assert len(run.replies) == 2
+    assert told in run.scheduler.decisions()[0].faults[0]
 
 
 def test_a_good_policy_books_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from jackfield.hookspecs import FaultScope
 from jackfield.stack.errors import PluginStop
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.faults import MAX_WORDS, FaultLedger
 
 
 def test_each_kind_of_error_is_logged_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,3 +67,24 @@ def test_mode_raise_turns_every_scope_into_a_stop(scope: FaultScope) -> None:
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         FaultLedger(limit=0)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Speechless(), "Speechless: (its message cannot be read: RuntimeError)"),
+        (ValueError("half \ud83d"), "ValueError: half ?"),
+        (ValueError("x" * 10**6), "ValueError: " + "x" * MAX_WORDS),
+    ],
+)
+def test_an_error_that_cannot_be_told_as_it_is_harms_nobody(error: Exception, told: str) -> None:
+    ledger = FaultLedger(limit=2)
+    ledger.record("schedule_policy.x", FaultScope.DEGRADE, error)
+    assert ledger.snapshot()["schedule_policy.x"]["last"] == told
+    with pytest.raises(PluginStop, match="failed 2 times"):
+        ledger.record("schedule_policy.x", FaultScope.DEGRADE, error)

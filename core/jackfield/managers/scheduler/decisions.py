@@ -20,6 +20,7 @@ from jackfield.managers.scheduler.life_log import LifeLog
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.step_entry import Pass, StepEntry, plain
+from jackfield.stack.faults import named
 
 
 class DecisionLog:
@@ -90,7 +91,7 @@ class DecisionLog:
         self._eventful = True
         if self._faults is None:
             self._faults = []
-        self._faults.append(f"{type(error).__name__}: {error}")
+        self._faults.append(named(error))
 
     def decided(
         self, batch: ScheduleBatch | None, view: SchedulerView, running: RunningTable, waiting: int, now: float

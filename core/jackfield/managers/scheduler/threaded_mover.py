@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import KVMover, Moved
+from jackfield.stack.faults import named
 
 
 class ThreadedMover(KVMover):
@@ -60,7 +61,7 @@ class ThreadedMover(KVMover):
         try:
             self._names[copy()] = ticket
         except Exception as error:  # a copy that fails is that copy's business; the worker goes on
-            self._tell([Moved(ticket=ticket, error=f"{type(error).__name__}: {error}")])
+            self._tell([Moved(ticket=ticket, error=named(error))])
             return
         self._collect()
 
