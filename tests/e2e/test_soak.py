@@ -1,5 +1,6 @@
-"""A long random mix on one engine: requests of all sizes, shared prefixes, streams dropped at any point, refused requests,
-flushes. Every answer is checked against the same request alone, every slot against the simulated worker's own books."""
+"""A long random mix on one engine whose memory is too small: requests of all sizes and urgencies, shared prefixes, several
+choices, log-probabilities, streams dropped at any point, refused requests, flushes. Every answer is checked against the same
+request alone, every slot against the simulated worker's own books."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ BAD = [
     {"input_ids": []},
     {"input_ids": [10**9]},
     {"input_ids": [3] * 300},
-    {"input_ids": [3], "sampling_params": {"n": 7}},
+    {"input_ids": [3], "sampling_params": {"n": 0}},
+    {"input_ids": [3], "return_logprob": True, "logprob_start_len": 9},
+    {"input_ids": [3], "session_params": {"id": "nobody's"}},
 ]
 
 
@@ -31,12 +34,15 @@ def test_random_requests_with_aborts_leave_nothing_behind(cache_policy: str, pag
         cache_policy=cache_policy,
         page_size=page_size,
         context_length=256,
-        max_total_tokens=1024,
+        max_total_tokens=512,
         max_running_requests=6,
         max_prefill_tokens=48,
+        schedule_conservativeness=0.01,
+        schedule_policy="priority",
+        options={"schedule_policy.priority": {"preempt_difference": 2}},
     ) as engine:
         live: list[tuple[dict[str, Any], Any, list[dict[str, Any]]]] = []
-        done: list[tuple[dict[str, Any], list[int]]] = []
+        done: list[tuple[dict[str, Any], list[list[int]]]] = []
         started = dropped = refused = 0
         while started < REQUESTS // 2 * soak_factor or live:
             act = dice.random()
@@ -68,13 +74,14 @@ def test_random_requests_with_aborts_leave_nothing_behind(cache_policy: str, pag
                     parts.append(part)
                 else:
                     live.pop(at)
-                    done.append((request, parts[-1]["output_ids"]))
+                    done.append((request, said(parts)))
         assert_alive(engine)
         assert dropped
         assert refused
         assert done
-        for request, output in dice.sample(done, min(25, len(done))):
-            assert engine.generate(**request)["output_ids"] == output
+        assert engine.get_server_info()["scheduler"]["retractions"]
+        for request, outputs in dice.sample(done, min(25, len(done))):
+            assert said(list(engine.generate(**request, stream=True))) == outputs
         assert_alive(engine)
 
 
@@ -82,12 +89,26 @@ def random_request(dice: random.Random) -> dict[str, Any]:
     family = dice.randrange(4)
     shared = [(family * 31 + i * 7) % 900 + 3 for i in range(dice.choice([0, 5, 16, 33, 90]))]
     own = [dice.randrange(3, 1000) for _ in range(dice.choice([1, 2, 15, 16, 17, 60]))]
+    new = dice.choice([0, 1, 2, 7, 30, 80])
     return {
         "input_ids": shared + own,
         "sampling_params": {
-            "max_new_tokens": dice.choice([0, 1, 2, 7, 30, 80]),
+            "max_new_tokens": new,
             "ignore_eos": dice.random() < 0.8,
             "temperature": 0,
             "stream_interval": dice.choice([1, 1, 3]),
+            "min_new_tokens": min(new, dice.choice([0, 0, 5])),
+            "n": dice.choice([1, 1, 1, 3]),
         },
+        "priority": dice.choice([0, 0, -9, 9]),
+        **({"return_logprob": True, "logprob_start_len": dice.choice([-1, 0])} if dice.random() < 0.3 else {}),
     }
+
+
+def said(parts: list[dict[str, Any]]) -> list[list[int]]:
+    """What each choice has said in the end; each token with its log-probability, if they were asked for."""
+    last = {part.get("index", 0): part for part in parts}
+    for part in last.values():
+        entries = part["meta_info"].get("output_token_logprobs")
+        assert entries is None or [entry[1] for entry in entries] == part["output_ids"]
+    return [last[index]["output_ids"] for index in sorted(last)]
