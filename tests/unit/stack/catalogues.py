@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jackfield.config.device import DeviceDescription
 from jackfield.config.embedded import embedded_config
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import AttentionLayer, KVGroup, ModelShape
@@ -113,3 +116,19 @@ def resolved(
     **args: Any,
 ) -> Resolution:
     return resolve(ServerArgs(**args), CPU, model or facts(), rows or catalogue(), provenance)
+
+
+def names(resolution: Resolution) -> dict[str, str]:
+    return {plugin.kind: plugin.name for plugin in resolution.stack.plugins}
+
+
+def reason(resolution: Resolution, kind: str, name: str) -> str:
+    """Why a plugin was rejected."""
+    (found,) = [r.reason for r in resolution.stack.rejected if (r.kind, r.name) == (kind, name)]
+    return found
+
+
+def refused(rows: Catalogue | None = None, **args: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        resolved(rows, **args)
+    return str(caught.value)
