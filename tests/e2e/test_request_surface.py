@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jackfield import Engine
+from jackfield.managers.errors import RequestError
 from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 
 GREEDY = {"temperature": 0, "max_new_tokens": 6, "ignore_eos": True}
@@ -64,3 +65,14 @@ def test_b85_a_pattern_is_made_once() -> None:
     for _ in range(3):
         make_sampling_params({"stop_regex": ["\\p{L}{1,40}", "b{3}"]}, defaults={}, vocab_size=100)
     assert made_once.cache_info().misses == 2
+
+
+def test_an_id_that_is_no_text_is_refused_and_leaves_nothing_open() -> None:
+    with without_tokenizer() as engine:
+        session = engine.open_session()
+        for more in ({"rid": "\ud800"}, {"rid": "\ud800", "session_params": {"id": session}}):
+            with pytest.raises(RequestError) as refused:
+                engine.generate(input_ids=[5, 6], sampling_params={"max_new_tokens": 1}, **more)  # type: ignore[arg-type]
+            assert refused.value.param == "rid"
+        engine.generate(input_ids=[5], sampling_params={"max_new_tokens": 1}, session_params={"id": session})
+        assert_alive(engine)

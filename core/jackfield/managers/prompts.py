@@ -12,6 +12,7 @@ from jackfield.managers.field_checks import of_kind_for_each
 from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.logprob_fields import LogprobFields, logprob_fields
 from jackfield.managers.scheduling_fields import SchedulingFields, scheduling_fields
+from jackfield.managers.tokenizer import check_unicode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ def prompts_of(call: GenerateRequest, *, has_tokenizer: bool) -> list[Prompt]:
     count = max(len(texts), len(id_lists))
     sampling = of_kind_for_each("sampling_params", call.sampling_params, count, Mapping) or [{}] * count
     labels = of_kind_for_each("rid", call.rid, count, str) or [None] * count
+    for label in labels:
+        if label is not None:
+            # Unchecked it would only fail where the message is made, with the request known as open and never sent.
+            check_unicode(label, "rid")
     salts = cache_salts(call.cache_salt, count)
     scheduling = scheduling_fields(call.priority, call.tenant, call.deadline_s, count)
     logprobs = logprob_fields(

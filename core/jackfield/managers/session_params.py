@@ -52,7 +52,8 @@ def session_params(given: Any) -> SessionParams:
         if name in sent and not isinstance(sent[name], bool):
             raise refused(f"session_params.{name}", "true or false", sent[name])
     # SGLang's clients send an offset of -1 and a false with everything.
-    cuts = sent.get("offset", -1) != -1 or sent.get("drop_previous_output", False)
+    offset = _offset(sent.get("offset"))
+    cuts = offset is not None or sent.get("drop_previous_output", False)
     if sent.get("replace", False) and "rid" not in sent and cuts:
         raise RequestError(
             "session_params.replace without a rid begins anew: offset and drop_previous_output have nothing to cut",
@@ -61,7 +62,7 @@ def session_params(given: Any) -> SessionParams:
     return SessionParams(
         id=sent["id"],
         rid=sent.get("rid"),
-        offset=_offset(sent.get("offset")),
+        offset=offset,
         replace=sent.get("replace", False),
         drop_previous_output=sent.get("drop_previous_output", False),
     )
