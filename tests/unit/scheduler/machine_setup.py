@@ -251,7 +251,7 @@ def simulated_tokens(prompt: tuple[int, ...]) -> list[int]:
 @st.composite
 def setups(draw: st.DrawFn, family: str, workers: tuple[str, ...]) -> Setup:
     page_size = draw(st.sampled_from([1, 4, 16, 64] if family != "tiers" else [1, 4, 4, 16]))
-    pools = {1: [32, 48, 64, 96], 4: [32, 48, 64, 96], 16: [48, 64, 96], 64: [128, 192]}
+    pools = {1: [24, 32, 48, 96], 4: [24, 32, 48, 96], 16: [48, 64, 96], 64: [128, 192]}
     total = draw(st.sampled_from(pools[page_size]))
     budget = draw(st.one_of(st.integers(4, 32), st.sampled_from([page_size, 2 * page_size])))
     chunks = [None, -1, *(page_size * k for k in (1, 2, 4) if page_size * k <= budget)]
