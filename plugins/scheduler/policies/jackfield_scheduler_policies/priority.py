@@ -39,7 +39,7 @@ class PriorityFirst(SchedulePolicy):
         self, running: RequestTable, need: Amounts, for_row: int | None, view: SchedulerView
     ) -> NDArray[np.intp]:
         priority = running.priority.astype(np.int64)
-        rows = np.lexsort((-running.uid, priority))
+        rows: NDArray[np.intp] = np.lexsort((-running.uid, priority))
         if for_row is None:
             return rows
         if view.waiting is None or self.options.preempt_difference < 0:
