@@ -44,7 +44,8 @@ class PriorityFirst(SchedulePolicy):
             return rows
         if view.waiting is None or self.options.preempt_difference < 0:
             return rows[:0]
-        return rows[priority[rows] + self.options.preempt_difference < view.waiting.priority[for_row]]
+        milder: NDArray[np.bool_] = priority[rows] + self.options.preempt_difference < view.waiting.priority[for_row]
+        return rows[milder]
 
 
 @hookimpl
