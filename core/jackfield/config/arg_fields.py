@@ -183,7 +183,8 @@ class ArgFields(BaseModel):
         description="Most requests that run at once; not given: 256, or the pages of a smaller --max-total-tokens.",
     )
     max_queued_requests: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
-        default=None, description="Most requests that wait; more are refused with 503. Not given: no limit."
+        default=None,
+        description="Most requests that wait for a place or for memory; more are refused with 503. Not given: no limit.",
     )
     max_total_tokens: Annotated[Positive | None, Option(SCHEDULING, "TOKENS")] = Field(
         default=None, description="Size of the KV cache in tokens; not given: derived from the available memory."

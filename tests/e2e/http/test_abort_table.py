@@ -274,7 +274,7 @@ def test_b38_forty_clients_and_room_for_four(topology: str) -> None:
             else:
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
                 assert "2 requests wait" in error_of(answer)["message"]
-        assert served >= 2  # those of one burst all wait, until the next round lets two of them run
+        assert served >= 4
         shown = server.get("/metrics").text
         counted = {
             line.rpartition(" ")[0]: float(line.rpartition(" ")[2])

@@ -80,12 +80,23 @@ def test_b22_an_empty_prompt_ends_with_a_reason() -> None:
 
 def test_the_queue_has_an_end_and_says_so() -> None:
     run = SchedulerHarness(max_queued_requests=2, max_running_requests=1)
-    rids = [run.submit([i], max_new_tokens=2) for i in range(4)]
+    rids = [run.submit([i], max_new_tokens=2) for i in range(5)]  # one runs, two wait
     run.run()
     finishes = [run.answers[rid].last.finish for rid in rids]
-    assert [finish.type for finish in finishes] == ["length", "length", "abort", "abort"]  # type: ignore[union-attr]
-    assert (finishes[2].status_code, finishes[2].err_type) == (503, "queue_full")  # type: ignore[union-attr]
-    assert "2 requests wait" in (finishes[2].message or "")  # type: ignore[union-attr]
+    assert [finish.type for finish in finishes] == ["length"] * 3 + ["abort"] * 2  # type: ignore[union-attr]
+    assert (finishes[3].status_code, finishes[3].err_type) == (503, "queue_full")  # type: ignore[union-attr]
+    assert "2 requests wait" in (finishes[3].message or "")  # type: ignore[union-attr]
+
+
+def test_who_waits_for_memory_beside_free_places_counts_in_the_queue() -> None:
+    run = SchedulerHarness(max_queued_requests=2, max_running_requests=8, total_slots=16, page_size=4)
+    run.submit([1] * 10, max_new_tokens=6)
+    run.turn()  # it runs, and nobody else fits
+    first = [run.submit([2 + i] * 10, max_new_tokens=6) for i in range(2)]
+    run.turn()
+    late = run.submit([9], max_new_tokens=2)
+    run.run()
+    assert [run.answers[rid].last.finish.type for rid in (*first, late)] == ["length", "length", "abort"]  # type: ignore[union-attr]
 
 
 def test_a_conservative_scheduler_reserves_the_worst_case_so_that_decode_never_runs_out() -> None:

@@ -56,8 +56,10 @@ class Control:
         state: Callable[[], SchedulerState],
         mute: Callable[[bool], None],
         decisions: DecisionLog,
+        max_running: int,
     ) -> None:
         self.duplicate_rids = 0
+        self._max_running = max_running
         self._live = live
         self._intake = intake
         self._waiting = waiting
@@ -92,7 +94,7 @@ class Control:
             log.error("request id %s came twice while live; the second message is dropped", message.rid)
             return
         try:
-            request = self._intake.admit(message, queue_full=self._waiting.full, now=self._now)
+            request = self._intake.admit(message, queue_full=self._queue_full, now=self._now)
         except RequestError as error:
             opened = RequestOpened(rid=message.rid, sampling=message.sampling, stream=message.stream)
             self._outbox.refuse(opened, refusal(error), len(message.input_ids))
@@ -103,6 +105,9 @@ class Control:
         self._outbox.open(request)
         if (ending := self._gates.enter(request)) is not None:
             self._releaser.release([ending], self._now)
+
+    def _queue_full(self) -> bool:
+        return self._waiting.full(self._max_running - (len(self._live) - len(self._waiting)))
 
     def _abort(self, message: AbortRequest) -> None:
         reason = message.reason if message.reason is not None else ABORTED

@@ -24,12 +24,27 @@ class WaitingQueue:
         self.on_withdraw: Callable[[int], None] | None = None
         self._max_queued = max_queued
         self._max_skips = max_skips
+        self._newest_looked_at = 0
 
     def __len__(self) -> int:
         return len(self.table) + len(self.gated)
 
-    def full(self) -> bool:
-        return self._max_queued is not None and len(self) >= self._max_queued
+    def full(self, places: int) -> bool:
+        """Whether one more would be more than may wait. places: how many more may run now.
+
+        Who came since the last round of admission does not wait for a place that is free, unless others could not use it.
+        """
+        if self._max_queued is None:
+            return False
+        uids = self.table["uid"]
+        older = int(np.searchsorted(uids, self._newest_looked_at, "right"))
+        at_once = 0 if older else min(len(uids), max(0, places))
+        return len(self) - at_once >= self._max_queued
+
+    def looked_at(self) -> None:
+        """A round of admission is over: who is still here waits."""
+        if len(self.table):
+            self._newest_looked_at = max(self._newest_looked_at, int(self.table["uid"][-1]))
 
     def gate(self, request: Request) -> None:
         """It waits, and may not be chosen."""

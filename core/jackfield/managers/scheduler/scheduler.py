@@ -116,6 +116,7 @@ class Scheduler:
             state=self.state,
             mute=self._mute,
             decisions=self._decisions,
+            max_running=config.max_running_requests,
         )
         self._invariants = InvariantWatch(parts.invariants, config.check_invariants)
         self._waits = Waits(
@@ -175,6 +176,7 @@ class Scheduler:
         batch = self._planner.plan(view, want, self._decided + 1, quiet=not self._in_flight)
         if batch is not None:
             self._decided += 1
+        self._waiting.looked_at()
         self._decisions.decided(batch, view, self._running, len(self._waiting), self._clock.now())
         return batch
 
