@@ -55,7 +55,7 @@ def rows(file: Path) -> list[Any]:
 
 
 def cache_tells(engine: Engine) -> bool:
-    return engine._runtime.scheduler._memory._cache._events is not None  # type: ignore[union-attr]
+    return engine._runtime.scheduler._memory._cache.told.events is not None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("topology", ["inline", "processes"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
 from jackfield.entrypoints.tiers import make_tiers
-from jackfield.entrypoints.worker_side import virtual
+from jackfield.entrypoints.worker_side import virtual, window_pool
 from jackfield.hookspecs import EventLoop, ModelWorker, PrefixCache, SchedulePolicy
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.scheduler.config import SchedulerConfig
@@ -47,6 +47,11 @@ def build_scheduler(
     policy_row = loaded.plugin("schedule_policy").selected
     cache_row = loaded.plugin("cache").selected
     max_running = args.max_running_requests or min(MAX_RUNNING_REQUESTS, limits.max_rows - 1)
+    if limits.window is not None and not window_pool(loaded):
+        worker_row = loaded.plugin("worker").selected
+        raise ConfigurationError(
+            f"{worker_row.described} keeps a pool for window layers although none may be kept here"
+        )
     tiers = make_tiers(plan, loaded, worker, threaded=virtual(clock) is None)
     prefix_cache: PrefixCache = loaded.make(
         "cache",
@@ -54,6 +59,7 @@ def build_scheduler(
         total_slots=limits.total_slots,
         events=observers.listens("jackfield_cache_events"),
         evicted=tiers is not None and any(tier.rule.write == "back" for _, tier in tiers.tiers),
+        window=limits.window,
     )
     policy: SchedulePolicy = loaded.make(
         "schedule_policy", max_running=max_running, page_size=limits.page_size, total_slots=limits.total_slots

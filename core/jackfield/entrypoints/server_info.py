@@ -57,6 +57,9 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
             for name in ("running", "waiting", "steps", "last_step_age_s", "retractions", "new_token_ratio")
         },
         "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
+        "kv_window": {
+            field.removeprefix("window_"): value for field, value in state.items() if field.startswith("window_")
+        },
         "kv_tiers": _tiers(state),
         "sessions": replica.tokenizer_manager.sessions.numbers(),
         "faults": replica.monitor.faults(),

@@ -29,6 +29,9 @@ from jackfield.stack.loading import LoadedStack
 from jackfield.stack.parameters import KIND as LOGITS_PROCESSOR
 from jackfield.stack.parameters import parameters_model, parse_parameters
 
+WINDOW = "window"
+"""Feature of a cache: it keeps the KV of window layers apart."""
+
 
 def make_worker(
     plan: ReplicaPlan,
@@ -63,11 +66,18 @@ def make_worker(
             processors=_processor_sources(loaded, ledger) if LOGITS_PROCESSORS in features else (),
             progress=progress,
             deterministic=args.enable_deterministic_inference,
+            window_pool=window_pool(loaded),
         )
     except (ModelSourceError, UnsupportedModel) as error:
         raise ConfigurationError(str(error)) from error
     # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
     return ThreadedWorker(worker) if plan.stack.worker_thread and virtual(clock) is None else worker
+
+
+def window_pool(loaded: LoadedStack) -> bool:
+    """Whether window layers may have a smaller pool: the cache tells their KV apart, and no KV tier keeps blocks, which are of
+    all layers together."""
+    return WINDOW in loaded.plugin("cache").selected.manifest.features and not loaded.of("kv_tier")
 
 
 def max_step_tokens(args: ServerArgs, context_length: int, max_running: int) -> int:

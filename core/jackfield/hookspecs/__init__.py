@@ -25,6 +25,7 @@ from jackfield.hookspecs.cache import (
     PrefixCache,
     PrefixCacheSpecs,
     PrefixForest,
+    window_floor,
 )
 from jackfield.hookspecs.common import (
     NO_SLOTS,
@@ -123,6 +124,7 @@ from jackfield.hookspecs.worker import (
     RowOpen,
     RowWrites,
     VirtualClock,
+    WindowWrites,
     WorkerContext,
     WorkerLimits,
     WorkerOp,
@@ -279,6 +281,7 @@ __all__ = [
     "Wake",
     "Want",
     "Weight",
+    "WindowWrites",
     "WorkerContext",
     "WorkerLimits",
     "WorkerOp",
@@ -289,4 +292,5 @@ __all__ = [
     "hookimpl",
     "hookspec",
     "tenant_code",
+    "window_floor",
 ]

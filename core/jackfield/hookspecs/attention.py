@@ -153,7 +153,9 @@ class AttentionContext(PluginContext):
     """What a backend is made for.
 
     phases   which of "prefill", "decode" it serves in this run
-    tables   group name -> int32 tensor [rows, max_context]: slot of each token of each row (row 0 is the dummy row)
+    tables   group name -> int32 tensor [rows, max_context]: slot of each token of each row (row 0 is the dummy row). In a
+             window group the entries before the first token that the batch's tokens of the row see are undefined, and what
+             they name must not be read, under a mask either
     device, dtype   torch names, such as "cpu", "float32"
     workspace       bytes -> scratch memory of at least that size (uint8, on the device, contents undefined), shared by the
                     layers of one forward and by both phases' backends; ask anew for every plan

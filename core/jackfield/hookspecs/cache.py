@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs.common import Amounts, Freed, PluginContext
+from jackfield.hookspecs.common import Amounts, Freed, PluginContext, no_slots
 from jackfield.hookspecs.markers import hookspec
 
 
@@ -57,20 +57,30 @@ class Committed:
     slots    int32 [length]: what the request's row must now hold there. The caller rewrites the row *before* it frees.
     free     slots of the caller that turned out to be duplicates; now the caller's to give to the allocator.
              Freed() for none
+    moved    feature "window": some of `free.slots`, whole pages, int32 [k]: their KV of the window layers becomes that of
+             `moved_to` [k], slots of the cache that had none. The caller does that before it frees
     """
 
     length: int
     slots: NDArray[np.int32]
     free: Freed
+    moved: NDArray[np.int32] = field(default_factory=no_slots)
+    moved_to: NDArray[np.int32] = field(default_factory=no_slots)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSizes:
-    """Token slots in the cache, whole pages: evictable (no lease), protected (leased), pending (a copy is under way)."""
+    """Token slots in the cache, whole pages: evictable (no lease), protected (leased), pending (a copy is under way).
+
+    window_evictable, window_protected   feature "window": slots whose KV of the window layers is there, and those of them
+                                         that some lease still reads
+    """
 
     evictable: int
     protected: int
     pending: int = 0
+    window_evictable: int = 0
+    window_protected: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +174,8 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def evict(self, need: Amounts) -> Freed:
-        """Give back at least `need.slots` if that much is evictable, else all that is. Only what is reusable now."""
+        """Give back at least `need.slots` if that much is evictable, else all that is. Only what is reusable now. Likewise
+        `need.window`, to which the KV of window layers counts whose slots stay in the cache (`Freed.window`)."""
 
     @abstractmethod
     def sizes(self) -> CacheSizes:
@@ -179,7 +190,10 @@ class PrefixCache(ABC):
         """Verify the cache's own invariants; may be slow. Raises AssertionError with what is wrong."""
 
     def slide(self, lease: Lease, floor: int) -> Freed:
-        """Window groups: tokens below `floor` are no longer read by this lease."""
+        """Feature "window": the window layers no longer read tokens below `floor` (whole pages, never falling) for this
+        lease, and a commit after it offers their KV from `floor` on only. Called before every commit, and now and then while
+        `floor` is inside the lease. An acquired lease begins at `window_floor` of its length: from there on the KV of the
+        window layers is there for all its slots, and stays until the lease slides or ends."""
         return Freed()
 
     def poll(self) -> Freed:
@@ -204,12 +218,20 @@ class PrefixCache(ABC):
 @dataclass(frozen=True, kw_only=True)
 class CacheContext(PluginContext):
     """page_size: slots a page, >= 1; total_slots: size of the pool; events: whether anybody listens to cache events;
-    evicted: whether anybody asks for `take_evicted`."""
+    evicted: whether anybody asks for `take_evicted`; window: `WorkerLimits.window`, only for a cache that declares the
+    feature `window`."""
 
     page_size: int
     total_slots: int
     events: bool = False
     evicted: bool = False
+    window: int | None = None
+
+
+def window_floor(length: int, window: int, page_size: int) -> int:
+    """The first token of `length` ones, whole pages down, that the window layers may still read when the sequence goes on
+    behind the last whole page of them."""
+    return max(0, length - length % page_size - max(window, 2) + 1) // page_size * page_size
 
 
 class PrefixCacheSpecs:

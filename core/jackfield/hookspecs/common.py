@@ -104,13 +104,22 @@ def no_slots() -> NDArray[np.int32]:
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """KV memory that is wanted, in token slots; always whole pages."""
+    """KV memory that is wanted, in token slots; always whole pages.
+
+    window   slots of the window pool (`WorkerLimits.window`)
+    """
 
     slots: int
+    window: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Freed:
-    """Slots that now belong to the caller, who gives them to the allocator. Whole pages. int32 [n]."""
+    """Slots that now belong to the caller, who gives them to the allocator. Whole pages. int32 [n].
+
+    window   slots that are not given up themselves, but whose KV of the window layers is; what `slots` have of it goes with
+             them. int32 [m]
+    """
 
     slots: NDArray[np.int32] = field(default_factory=no_slots)
+    window: NDArray[np.int32] = field(default_factory=no_slots)

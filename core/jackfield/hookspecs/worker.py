@@ -87,12 +87,23 @@ class RowWrites:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WindowWrites:
+    """Changes of the window pool's map, applied before the forward: the window layers' KV of page `pages[i]` now lies in page
+    `window_pages[i]` of their own pool; 0: nowhere. int32 [n], distinct `pages`. The slots of page p are
+    p * page_size .. p * page_size + page_size - 1, in both pools."""
+
+    pages: NDArray[np.int32] = field(default_factory=no_slots)
+    window_pages: NDArray[np.int32] = field(default_factory=no_slots)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelWorkerBatch:
-    """One step, as plain data. Applied in launch order: closed, opened, writes, forward.
+    """One step, as plain data. Applied in launch order: closed, opened, writes, window, forward.
 
     step         number of the step
     opened       rows that begin; closed: rows that ended since the last batch
     writes       changes of the request-to-token table
+    window       changes of the window pool's map, for workers that have one (`WorkerLimits.window`)
     rows         int32 [n] the batch's rows, distinct
     new_tokens   int32 [n] tokens each row advances, >= 1
     computed     int32 [n] tokens of the row whose KV is there before this step; an upper bound unless `exact`
@@ -121,6 +132,7 @@ class ModelWorkerBatch:
     wait_for: tuple[int, ...] = ()
     shared_prefix: Any = None
     most: NDArray[np.int32] | None = None
+    window: WindowWrites = field(default_factory=WindowWrites)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +188,11 @@ class WorkerLimits:
     max_tokens_per_row  most tokens that a decoding row gives in one step: 1, or more for a worker that drafts and verifies.
                     Then every decoding row gets slots for so many
     deferred        a step can be sampled only after the commits of the steps before it; loops keep to that
+    window          tokens that the window layers look back, themselves included, where these layers have a smaller pool of
+                    their own; None: they have as many slots as the others. Only if `WorkerContext.window_pool`
+    window_slots    that pool's slots, numbered as those of `total_slots`; a multiple of page_size, at most total_slots. Slot
+                    s of a request lies there in the page that `WindowWrites` names for its page. For a token at position p
+                    the pool holds positions p - window + 1 .. p of its row, and perhaps nothing before them
     """
 
     max_rows: int
@@ -187,6 +204,8 @@ class WorkerLimits:
     kv_bytes_per_slot: int = 0
     max_tokens_per_row: int = 1
     deferred: bool = False
+    window: int | None = None
+    window_slots: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,6 +314,7 @@ class WorkerContext(PluginContext):
                         ("loading weights", 12, 272), as often as there is news
     deterministic       logits and tokens of a request must be the same in every batch: hand it on to attention and ops.
                         Set only for a worker that declares "batch_invariant"
+    window_pool         the cache and the scheduler can do with a smaller pool for window layers: `limits.window` may be set
     """
 
     shard: Shard
@@ -314,6 +334,7 @@ class WorkerContext(PluginContext):
     processors: tuple[ProcessorSource, ...] = ()
     progress: Callable[[str, int, int], None] | None = None
     deterministic: bool = False
+    window_pool: bool = False
 
 
 class WorkerSpecs:

@@ -37,6 +37,7 @@ def check_batch(batch: ModelWorkerBatch, limits: WorkerLimits) -> None:
     for row in batch.opened:
         _require(row.adapter == 0, batch, f"row {row.row} wants adapter {row.adapter}; this worker has none")
     _check_writes(batch, limits)
+    _check_window(batch, limits)
     _require(not batch.wait_for, batch, f"it waits for tickets {batch.wait_for}, but this worker makes no copies")
     if n == 0:
         _require(batch.token_ids.size == 0, batch, "there are token ids, but no rows")
@@ -66,6 +67,16 @@ def _check_writes(batch: ModelWorkerBatch, limits: WorkerLimits) -> None:
     _within(ends, 0, limits.max_context, batch, "a run of `writes` ends at", "of the context")
     last = limits.page_size + limits.total_slots - 1
     _within(writes.slots, limits.page_size, last, batch, "`writes.slots` holds slot", "of the pool")
+
+
+def _check_window(batch: ModelWorkerBatch, limits: WorkerLimits) -> None:
+    pages, to = batch.window.pages, batch.window.window_pages
+    _require(pages.size == to.size, batch, f"`window` maps {pages.size} pages to {to.size}")
+    if pages.size:
+        _require(limits.window is not None, batch, "`window` maps pages, but this worker has no window pool")
+        _within(pages, 1, limits.total_slots // limits.page_size, batch, "`window` maps page", "of the pool")
+        _within(to, 0, limits.window_slots // limits.page_size, batch, "`window` maps to page", "of the window pool")
+        _require(np.unique(pages).size == pages.size, batch, "`window` maps a page twice")
 
 
 def _within(values: NDArray[Any], low: int, high: int, batch: ModelWorkerBatch, what: str, of: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import AttentionBatch, AttentionMode, HostLengths, ModelWorkerBatch
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.upload import upload
+from jackfield.model_executor.window_table import WindowTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +34,14 @@ class ForwardBatch:
 
 
 def make_forward_batch(
-    batch: ModelWorkerBatch, table: ReqToTokenTable, newest: torch.Tensor, groups: tuple[str, ...]
+    batch: ModelWorkerBatch,
+    table: ReqToTokenTable,
+    newest: torch.Tensor,
+    tables: Mapping[str, ReqToTokenTable | WindowTable],
 ) -> ForwardBatch:
     """`table` has the batch's writes already; `newest` int64 [max_rows] is the newest sampled token of each row.
 
-    `groups`: the KV groups; slot numbers are the same in all of them. The batch has at least one row.
+    `tables`: KV group -> where its slots stand, `table` itself or one made of it. The batch has at least one row.
     """
     device = newest.device
     q_lens = batch.new_tokens.astype(np.int32)
@@ -51,6 +56,11 @@ def make_forward_batch(
         ids[upload(last[batch.relay], device, np.int64)] = newest[upload(batch.rows[batch.relay], device, np.int64)]
     positions_on_device = upload(positions, device, np.int64)
     out_slots = table.gather(upload(np.repeat(batch.rows, q_lens), device, np.int64), positions_on_device)
+    slots: dict[int, torch.Tensor] = {id(table): out_slots}
+    for other in tables.values():
+        if isinstance(other, WindowTable) and id(other) not in slots:
+            other.look_up(batch.rows, batch.computed, kv_lens)
+            slots[id(other)] = other.translate(out_slots)
     sampled = np.flatnonzero(batch.sample).astype(np.int64)
     return ForwardBatch(
         ids=ids,
@@ -60,7 +70,7 @@ def make_forward_batch(
             rows=upload(batch.rows, device, np.int32),
             q_starts=upload(q_starts, device, np.int32),
             kv_lens=upload(kv_lens, device, np.int32),
-            out_slots=dict.fromkeys(groups, out_slots),
+            out_slots={group: slots[id(other)] for group, other in tables.items()},
             # This worker never makes fewer tokens than it was asked for, so its `computed` is exact also where the
             # scheduler, which may be a step behind, knows an upper bound only.
             host=HostLengths(q_lens=q_lens, kv_lens=kv_lens, exact=True),

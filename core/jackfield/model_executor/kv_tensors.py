@@ -38,8 +38,14 @@ def allocate_kv(
     page_size: int,
     kv_dtype: torch.dtype,
     device: torch.device,
+    window_pages: int | None = None,
 ) -> dict[str, KVTensors]:
-    """Group name -> its tensors, each [num_pages + 1, *page shape], zeroed; page 0 is the dummy page."""
+    """Group name -> its tensors, each [num_pages + 1, *page shape], zeroed; page 0 is the dummy page. window_pages: pages of
+    window groups, if they have other ones."""
+
+    def pages(group: KVGroup) -> int:
+        return num_pages if window_pages is None or group.kind != "window" else window_pages
+
     return {
         group.name: KVTensors(
             group=group,
@@ -47,7 +53,7 @@ def allocate_kv(
             page_size=page_size,
             tensors={
                 spec.role: tuple(
-                    _zeros((num_pages + 1, *_page_shape(group, spec, page_size)), spec_dtype(spec, kv_dtype), device)
+                    _zeros((pages(group) + 1, *_page_shape(group, spec, page_size)), spec_dtype(spec, kv_dtype), device)
                     for _ in group.layers
                 )
                 for spec in layouts[group.name].tensors

@@ -37,19 +37,19 @@ def pool_tokens(*, wanted: int | None, page_size: int, page_bytes: int, availabl
             )
         if tokens > fitting:
             raise InsufficientMemory(
-                f"a KV pool of {tokens} tokens takes {_gib((tokens // page_size + 1) * page_bytes)}, but {device} has "
-                f"{_gib(available)} available: lower --max-total-tokens to {fitting} or less"
+                f"a KV pool of {tokens} tokens takes {gib((tokens // page_size + 1) * page_bytes)}, but {device} has "
+                f"{gib(available)} available: lower --max-total-tokens to {fitting} or less"
             )
         return tokens
     if device.type == "cpu":
-        tokens = min(CPU_MOST_TOKENS, int(CPU_SHARE * available) * page_size // page_bytes)
+        tokens = min(CPU_MOST_TOKENS, set_aside(available, device) * page_size // page_bytes)
     else:
-        tokens = int(CUDA_SHARE * available) * page_size // page_bytes
+        tokens = set_aside(available, device) * page_size // page_bytes
     tokens = min(tokens, fitting) // page_size * page_size
     if tokens == 0:
         raise InsufficientMemory(
-            f"not one page of {page_size} tokens ({_gib(page_bytes)}) fits into the memory of {device} set aside for KV "
-            f"({_gib(available)} available): free memory, lower --page-size, or name --max-total-tokens"
+            f"not one page of {page_size} tokens ({gib(page_bytes)}) fits into the memory of {device} set aside for KV "
+            f"({gib(available)} available): free memory, lower --page-size, or name --max-total-tokens"
         )
     return tokens
 
@@ -80,5 +80,11 @@ def cgroup_available(root: Path) -> int | None:
     return None
 
 
-def _gib(count: int) -> str:
+def set_aside(available: int, device: torch.device) -> int:
+    """Bytes that a KV pool whose size nobody named may take."""
+    return int((CPU_SHARE if device.type == "cpu" else CUDA_SHARE) * available)
+
+
+def gib(count: int) -> str:
+    """Bytes in words."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.2f} MiB"

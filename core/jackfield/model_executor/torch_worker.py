@@ -31,12 +31,14 @@ from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.loading import load_model
 from jackfield.model_executor.logits_pipeline import LogitsPipeline
 from jackfield.model_executor.logprobs import LogprobTable
-from jackfield.model_executor.memory import available_bytes, pool_tokens
+from jackfield.model_executor.memory import available_bytes
 from jackfield.model_executor.model_runner import ModelRunner
+from jackfield.model_executor.pool_sizes import pool_sizes
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.results import TorchLaunched, TorchResult
 from jackfield.model_executor.row_states import RowStates
 from jackfield.model_executor.upload import upload
+from jackfield.model_executor.window_table import WindowTable
 
 logger = logging.getLogger(__name__)
 
@@ -75,39 +77,55 @@ class TorchWorker(ModelWorker):
         )
 
         layouts = {group.name: stack.layout for group in shape.groups}
-        bytes_per_page = page_bytes(shape.groups, layouts, context.page_size, dtype)
-        total_slots = pool_tokens(
-            wanted=context.max_total_tokens,
+        sizes = pool_sizes(
+            shape.groups,
+            layouts,
+            kv_dtype=dtype,
             page_size=context.page_size,
-            page_bytes=bytes_per_page,
+            wanted=context.max_total_tokens,
             available=available_bytes(device),
             device=device,
+            window_pool=context.window_pool,
+            max_running=context.max_running,
+            max_tokens=context.max_tokens,
+            max_context=context.max_context,
         )
         max_rows = context.max_running + 1  # row 0 is the dummy row
         self.limits = WorkerLimits(
             max_rows=max_rows,
             max_context=context.max_context,
-            total_slots=total_slots,
+            total_slots=sizes.total_slots,
             page_size=context.page_size,
             vocab_size=shape.vocab_size,
             max_tokens=context.max_tokens,
-            kv_bytes_per_slot=bytes_per_page // context.page_size,
+            kv_bytes_per_slot=page_bytes(shape.groups, layouts, context.page_size, dtype) // context.page_size,
+            window=sizes.window,
+            window_slots=sizes.window_slots,
         )
-        num_pages = total_slots // context.page_size
+        num_pages = sizes.total_slots // context.page_size
         logger.info(
-            "KV pool: %d tokens in %d pages of %d, %.1f MiB on %s",
-            total_slots,
+            "KV pool: %d tokens in %d pages of %d%s, %.1f MiB on %s",
+            sizes.total_slots,
             num_pages,
             context.page_size,
-            (num_pages + 1) * bytes_per_page / 2**20,
+            "" if sizes.window is None else f", {sizes.window_slots} for layers that look back {sizes.window} tokens",
+            sizes.bytes / 2**20,
             device,
         )
-        self._groups = tuple(group.name for group in shape.groups)
         self._table = ReqToTokenTable(max_rows, context.max_context, device)
+        self._window: WindowTable | None = None
+        if sizes.window is not None:
+            self._window = WindowTable(
+                self._table, total_slots=sizes.total_slots, page_size=context.page_size, tokens=sizes.window
+            )
+        self._tables = {
+            group.name: self._table if self._window is None or group.kind != "window" else self._window
+            for group in shape.groups
+        }
         attention = AttentionPhases(
             stack,
             shape,
-            tables=dict.fromkeys(self._groups, self._table.slots),
+            tables={name: table.slots for name, table in self._tables.items()},
             page_size=context.page_size,
             limits=AttentionLimits(
                 max_rows=context.max_running, max_tokens=context.max_tokens, max_context=context.max_context
@@ -116,7 +134,8 @@ class TorchWorker(ModelWorker):
             dtype=dtype,
             deterministic=context.deterministic,
         )
-        kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device)
+        window_pages = None if sizes.window is None else sizes.window_slots // context.page_size
+        kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device, window_pages)
         attention.bind(kv)
         self.kv: Mapping[str, KVTensors] | None = kv
         self._runner: ModelRunner | None = ModelRunner(model, ops, attention)
@@ -159,13 +178,15 @@ class TorchWorker(ModelWorker):
         self._logits.close(batch.closed)
         self._logits.open(batch.opened)
         self._table.apply(batch.writes)
+        if self._window is not None:
+            self._window.apply(batch.window)
 
         logits = sampling = entries = None
         refused = ""
         sampled = batch.sample.nonzero()[0]
         positions = batch.computed[sampled].astype(np.int64) + batch.new_tokens[sampled]
         if batch.rows.size:
-            forward = make_forward_batch(batch, self._table, self._newest, self._groups)
+            forward = make_forward_batch(batch, self._table, self._newest, self._tables)
             entries = self._logprobs.step(batch)
             try:
                 logits = runner.forward(forward, entries)
@@ -239,7 +260,7 @@ class TorchWorker(ModelWorker):
         if self._runner is None:
             return
         self._runner = self.kv = None
-        del self._ops, self._table, self._newest, self._sampling, self._logits
+        del self._ops, self._table, self._tables, self._window, self._newest, self._sampling, self._logits
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 

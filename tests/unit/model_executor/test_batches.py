@@ -156,7 +156,7 @@ def test_forward_batch_fields() -> None:
     step = batch()
     table.apply(step.writes)
     newest = torch.tensor([0, 77, 0, 55, 0, 0])
-    forward = make_forward_batch(step, table, newest, ("full", "window"))
+    forward = make_forward_batch(step, table, newest, {"full": table, "window": table})
     assert forward.ids.tolist() == [10, 11, 12, 77]  # the relayed row takes its newest token, the other does not
     assert forward.positions.tolist() == [0, 1, 2, 5]
     attention = forward.attention
@@ -179,7 +179,7 @@ def test_the_batch_is_only_read() -> None:
         array.flags.writeable = False
     table = ReqToTokenTable(6, 32, torch.device("cpu"))
     table.apply(replace(step).writes)
-    make_forward_batch(step, table, torch.tensor([0, 77, 0, 0, 0, 0]), ("full",))
+    make_forward_batch(step, table, torch.tensor([0, 77, 0, 0, 0, 0]), {"full": table})
     assert step.token_ids.tolist() == [10, 11, 12, 0]
 
 

@@ -29,7 +29,7 @@ from jackfield.hookspecs import (
     WorkerResult,
 )
 from jackfield.ipc.messages import WhyRequest
-from jackfield.managers.scheduler.memory import BadCacheAnswer
+from jackfield.managers.scheduler.cache_answers import BadCacheAnswer
 from jackfield.managers.scheduler.results import ROW_ERROR, BadWorkerResult
 from jackfield.stack.faults import FaultLedger
 from jackfield.testing.page_cache import PageCache

@@ -114,6 +114,9 @@ class Admission:
             cuts_left=cuts_left,
             alone=alone,
             promised=self._running.promised(self._ratio.value, self._memory.page_size),
+            reserved=0
+            if (window := self._memory.window) is None
+            else window.reserved(self._running, self._ratio.value),
         )
         self._choose(order, forced, max(budget.candidates, forced), turn, passed)
         return self._enter(turn, passed, view.now)
@@ -202,3 +205,4 @@ class Admission:
             for name in ("computed", "written", "cached_tokens", "allocated"):
                 columns[name][i] = lease.length
             columns["goal"][i] = len(request.known_key.tokens)
+            columns["floor"][i] = 0 if memory.window is None else memory.window.floor(lease.length)

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen, WorkerResult
+from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen, WindowWrites, WorkerResult
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.window import Window
 from jackfield.mem_cache.req_to_token import ReqToTokenPool
+
+NO_WINDOW_WRITES = WindowWrites()
 
 
 @dataclass(kw_only=True)
@@ -126,7 +129,12 @@ def book_launch(running: RunningTable, at: NDArray[np.intp], plain: ModelWorkerB
 
 
 def to_worker_batch(
-    batch: ScheduleBatch, running: RunningTable, at: NDArray[np.intp], deltas: RowDeltas, pool: ReqToTokenPool
+    batch: ScheduleBatch,
+    running: RunningTable,
+    at: NDArray[np.intp],
+    deltas: RowDeltas,
+    pool: ReqToTokenPool,
+    window: Window | None = None,
 ) -> ModelWorkerBatch:
     """The plain data of a batch whose requests, all alive, stand at rows `at` [n] of the running table."""
     computed = running["computed"][at]
@@ -164,6 +172,7 @@ def to_worker_batch(
         exact=batch.most is None or not relay.any(),
         wait_for=batch.wait_for,
         most=batch.most,
+        window=NO_WINDOW_WRITES if window is None else window.pool.take_writes(),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jackfield.hookspecs import WorkerLimits
+from jackfield.managers.scheduler.window import most_held
 
 CheckInvariants = Literal["off", "idle", "step"]
 
@@ -121,6 +122,14 @@ def check_limits(config: SchedulerConfig, limits: WorkerLimits) -> None:
         raise ValueError(
             f"a chunk of {config.chunk} tokens is no whole number of the worker's pages of {limits.page_size} tokens"
         )
+    if limits.window is not None:
+        step = config.context_length if config.chunk is None else min(config.chunk, config.context_length)
+        least = min(limits.total_slots, most_held(limits.window, limits.page_size, step + limits.max_tokens_per_row))
+        if limits.window_slots < least:
+            raise ValueError(
+                f"the worker's pool for window layers has {limits.window_slots} slots; one request alone may need {least}: "
+                "lower --chunked-prefill-size, or raise --max-total-tokens"
+            )
     for ok, what, limit in checks:
         if not ok:
             raise ValueError(f"{what} exceeds what the worker can do: {limit}")

@@ -31,12 +31,14 @@ class Fits:
     cut     they are not all that its prompt lacks
     lease   on its cached prefix, held
     need    slots that it is expected to take beyond the lease, whole pages
+    narrow  slots of the window pool that it may have at a time
     """
 
     tokens: int
     cut: bool
     lease: Lease
     need: int
+    narrow: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Round:
     """What one round of admission has taken, and what is left to take.
 
     promised   slots that running and taken requests may still take
+    reserved   slots of the window pool that they may have at a time
     alone      no other prompt is computed in this step: the first may be cut in any case, or one longer than the budget would
                never run
     """
@@ -88,6 +91,7 @@ class Round:
     cuts_left: int
     alone: bool
     promised: int
+    reserved: int = 0
     rows: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
@@ -100,6 +104,7 @@ class Round:
         self.cuts_left -= fits.cut
         self.places_left -= 1
         self.promised += fits.need
+        self.reserved += fits.narrow
 
     @property
     def first_alone(self) -> bool:
@@ -159,16 +164,17 @@ class Examination:
             return refused
         lease = memory.acquire(request.known_key, limit)
         need = whole_need - lease.length
-        if turn.places_left <= 0 or self._lacks_memory(candidate, lease, need, turn):
-            return self._refuse(candidate, lease, need, turn)
-        verdict = self._share(candidate, lease, need, turn)
+        narrow = self._narrow(candidate, lease, whole_need)
+        if turn.places_left <= 0 or self._lacks_memory(candidate, lease, need, narrow, turn):
+            return self._refuse(candidate, lease, need, narrow, turn)
+        verdict = self._share(candidate, lease, need, narrow, turn)
         if not isinstance(verdict, Fits):
             memory.release(lease)
         return verdict
 
     # how many tokens it gets
 
-    def _share(self, candidate: Candidate, lease: Lease, need: int, turn: Round) -> Verdict:
+    def _share(self, candidate: Candidate, lease: Lease, need: int, narrow: int, turn: Round) -> Verdict:
         """There is room for it: how many of its tokens run, by the step's budget and the policy's wish."""
         missing = candidate.known - lease.length
         if self._runs_whole(missing, turn):
@@ -187,7 +193,7 @@ class Examination:
             return Passed(WaitReason.PASSED)
         if cut and not self._may_cut(turn):
             return Stop(WaitReason.CUTS, (missing, count))
-        return Fits(tokens=count, cut=cut, lease=lease, need=need)
+        return Fits(tokens=count, cut=cut, lease=lease, need=need, narrow=narrow)
 
     def _runs_whole(self, missing: int, turn: Round) -> bool:
         if self._chunk is None:
@@ -206,9 +212,21 @@ class Examination:
         end: NDArray[np.int32] = expected_end(known, left, self._ratio.value, self._running.per_row)
         return round_up(int(end[0]), self._memory.page_size)
 
-    def _lacks_memory(self, candidate: Candidate, lease: Lease, need: int, turn: Round) -> bool:
+    def _narrow(self, candidate: Candidate, lease: Lease, whole_need: int) -> int:
+        """Slots of the window pool that the request may have at a time."""
+        window = self._memory.window
+        if window is None:
+            return 0
+        missing = candidate.known - lease.length
+        return window.need(whole_need - window.floor(lease.length), missing, self._running.per_row)
+
+    def _narrow_lacking(self, narrow: int, turn: Round) -> int:
+        window = self._memory.window
+        return 0 if window is None else narrow + turn.reserved - window.pool.total
+
+    def _lacks_memory(self, candidate: Candidate, lease: Lease, need: int, narrow: int, turn: Round) -> bool:
         available = self._memory.available()
-        if need + turn.promised <= available:
+        if need + turn.promised <= available and self._narrow_lacking(narrow, turn) <= 0:
             return False
         # Something must always be able to run: if nothing does, what is known is enough.
         alone = not len(self._running) and not turn.rows
@@ -230,7 +248,7 @@ class Examination:
             return None
         return self._no_memory(need - refused.cached, turn)
 
-    def _refuse(self, candidate: Candidate, lease: Lease, need: int, turn: Round) -> Stop:
+    def _refuse(self, candidate: Candidate, lease: Lease, need: int, narrow: int, turn: Round) -> Stop:
         """The first who does not fit waits at the head: memory that comes free is not taken from under it."""
         request, memory = candidate.request, self._memory
         left = memory.available()
@@ -244,6 +262,7 @@ class Examination:
                 row=candidate.row,
                 priority=request.priority,
                 lacking=need + turn.promised - left,
+                window_lacking=self._narrow_lacking(narrow, turn),
                 cached=lease.slots[: lease.length].copy(),
             )
         memory.release(lease)

@@ -12,6 +12,7 @@ from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.window import Window
 from jackfield.mem_cache.accounting import round_up
 
 log = logging.getLogger(__name__)
@@ -119,10 +120,41 @@ class InvariantChecker:
         accounts = memory.accounts(len(mine))
         if (problem := accounts.problem()) is not None:
             problems.append(problem)
+        if memory.window is not None:
+            problems += self._window(memory.window)
         promised = running.promised(1, memory.page_size)
         # Slots under a load come back; until then, whoever runs alone may have been promised them too.
         if self._ratio.never_retracts and not memory.loading and accounts.free + accounts.evictable < promised:
             problems.append(f"{promised} slots are promised, {accounts.free} free and {accounts.evictable} evictable")
+        return problems
+
+    def _window(self, window: Window) -> list[str]:
+        """The same of the window pool."""
+        problems: list[str] = []
+        memory, running, pool = self._memory, self._running, window.pool
+        held = 0
+        for i, request in enumerate(running["request"].tolist()):
+            allocated, floor = int(running["allocated"][i]), int(running["floor"][i])
+            there = pool.has(memory.rows.table[request.row, :allocated])
+            own = max(0, allocated - int(running["held_tokens"][i]))
+            held += int(there[own:].sum())
+            if not there[floor:].all():
+                problems.append(f"{request.rid}: it has lost KV of window layers behind {floor}")
+            if there[own:floor].any():
+                problems.append(f"{request.rid}: it keeps KV of window layers before {floor}")
+            if floor > window.floor(int(running["written"][i])):
+                problems.append(f"{request.rid}: floor {floor}, and {running['written'][i]} tokens are written")
+        if not memory.allocator.in_use(np.flatnonzero(pool.page_of).astype(np.int32) * memory.page_size).all():
+            problems.append("a free slot has KV of window layers")
+        accounts = window.accounts(held, memory.sizes())
+        problems += [
+            f"window pool: {problem}" for problem in (accounts.problem(), pool.problem()) if problem is not None
+        ]
+        promised = int(window.promises(running, 1).sum())
+        if self._ratio.never_retracts and accounts.free + accounts.evictable < promised:
+            problems.append(
+                f"window pool: {promised} slots are promised, {accounts.free} free and {accounts.evictable} evictable"
+            )
         return problems
 
     def _idle(self) -> list[str]:

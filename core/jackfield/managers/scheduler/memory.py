@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from jackfield.hookspecs import (
     CacheKey,
     CacheSizes,
     Committed,
-    Evicted,
     FaultScope,
     Freed,
     Lease,
@@ -27,36 +25,14 @@ from jackfield.hookspecs import (
     PrefixForest,
     WorkerLimits,
 )
+from jackfield.managers.scheduler.cache_answers import BadCacheAnswer, of_type
+from jackfield.managers.scheduler.loading import Loading, Tiers
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.watchers import Ledger
+from jackfield.managers.scheduler.window import Window
 from jackfield.mem_cache.accounting import SlotAccounts
 from jackfield.mem_cache.allocator import TokenToKVPoolAllocator
 from jackfield.mem_cache.req_to_token import ReqToTokenPool
-
-_Answer = TypeVar("_Answer")
-
-
-class BadCacheAnswer(Exception):
-    """A prefix cache returned something that its contract does not allow."""
-
-
-class Tiers(Protocol):
-    """Who keeps KV beyond the cache."""
-
-    def committed(self, key: CacheKey, slots: NDArray[np.int32]) -> None: ...
-
-    def evicted(self, runs: Sequence[Evicted]) -> None: ...
-
-    def clear(self) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loading:
-    """KV of `key`'s tokens on its way into `slots`, which follow the lease's."""
-
-    key: CacheKey
-    lease: Lease
-    slots: NDArray[np.int32]
 
 
 class KVMemory:
@@ -65,9 +41,12 @@ class KVMemory:
     loading   slots that are being filled by loads
     tiers     set when there are any
     evict_at_least   slots asked of the cache at a time, so that tiers are told of whole blocks
+    window    the smaller pool of window layers; None: the worker has none
     """
 
-    def __init__(self, limits: WorkerLimits, cache: PrefixCache, ledger: Ledger, cache_name: str) -> None:
+    def __init__(
+        self, limits: WorkerLimits, cache: PrefixCache, ledger: Ledger, cache_name: str, window: Window | None = None
+    ) -> None:
         self.page_size = limits.page_size
         self.total = limits.total_slots
         self.rows = ReqToTokenPool(limits.max_rows, limits.max_context, limits.page_size)
@@ -77,6 +56,7 @@ class KVMemory:
         self.loading = 0
         self.tiers: Tiers | None = None
         self.evict_at_least = 0
+        self.window = window
         self._cache = cache
         self._ledger = ledger
         self._cache_name = cache_name
@@ -89,7 +69,7 @@ class KVMemory:
     def sizes(self) -> CacheSizes:
         """The cache's own, and as pending also what loads are filling."""
         with self._stop_on_fault():
-            sizes = _of_type(self._cache.sizes(), CacheSizes, "sizes")
+            sizes = of_type(self._cache.sizes(), CacheSizes, "sizes")
         return replace(sizes, pending=sizes.pending + self.loading) if self.loading else sizes
 
     def accounts(self, held: int) -> SlotAccounts:
@@ -112,16 +92,17 @@ class KVMemory:
         """Slots, whole pages, that are missing for these running requests to hold `ends` tokens [n]; 0 if none are."""
         short = np.maximum(ends - running["allocated"][rows], 0)
         slots = int(((short + (self.page_size - 1)) // self.page_size).sum()) * self.page_size
-        if slots <= self.allocator.available():
-            return 0
-        return max(0, slots - self.available())
+        lacking = 0 if slots <= self.allocator.available() else max(0, slots - self.available())
+        if self.window is not None and slots > self.window.pool.available():
+            lacking = max(lacking, slots - self.window.available(self.sizes()))
+        return lacking
 
     # ---- the cache
 
     def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
         """Cached lengths, a hint: all 0 if the cache fails at it, which is booked."""
         try:
-            lengths = _of_type(self._cache.peek(keys), np.ndarray, "peek")
+            lengths = of_type(self._cache.peek(keys), np.ndarray, "peek")
             if lengths.shape != (len(keys),) or lengths.dtype.kind not in "iu":
                 raise BadCacheAnswer(f"peek returned {lengths.dtype} of shape {lengths.shape} for {len(keys)} keys")
             if len(keys) and not 0 <= lengths.min() <= lengths.max() <= max(len(key.tokens) for key in keys):
@@ -134,7 +115,7 @@ class KVMemory:
     def forest(self, keys: Sequence[CacheKey]) -> PrefixForest | None:
         """The cache's shape over these keys; None if the cache fails at it, which is booked."""
         try:
-            forest = _of_type(self._cache.forest(keys), PrefixForest, "forest")
+            forest = of_type(self._cache.forest(keys), PrefixForest, "forest")
             if not len(forest.node) == len(forest.matched) == len(keys):
                 raise BadCacheAnswer(f"forest tells of {len(forest.node)} keys where {len(keys)} were asked about")
             return forest
@@ -144,7 +125,7 @@ class KVMemory:
 
     def acquire(self, key: CacheKey, limit: int) -> Lease:
         with self._stop_on_fault():
-            lease = _of_type(self._cache.acquire(key, limit), Lease, "acquire")
+            lease = of_type(self._cache.acquire(key, limit), Lease, "acquire")
             if not 0 <= lease.length <= limit or lease.length % self.page_size or len(lease.slots) < lease.length:
                 raise BadCacheAnswer(
                     f"acquire returned a lease of {lease.length} tokens with {len(lease.slots)} slots; whole pages of "
@@ -156,32 +137,44 @@ class KVMemory:
         with self._stop_on_fault():
             self._cache.release(lease)
 
-    def commit(self, lease: Lease, key: CacheKey, row: int, *, final: bool) -> Committed:
-        """Offer the KV of `key`'s tokens in `row`, rewrite the row to what the cache kept, then free the duplicates."""
+    def commit(self, lease: Lease, key: CacheKey, row: int, *, final: bool, floor: int = 0) -> Committed:
+        """Offer the KV of `key`'s tokens in `row`, that of window layers from `floor` on, rewrite the row to what the cache
+        kept, then free the duplicates."""
         slots = self.rows.table[row, : len(key.tokens)].copy()
         before = lease.length
+        if self.window is not None:
+            self.slide(lease, floor)
         with self._stop_on_fault():
-            committed = _of_type(self._cache.commit(lease, key, slots, final=final), Committed, "commit")
+            committed = of_type(self._cache.commit(lease, key, slots, final=final), Committed, "commit")
             if not before <= committed.length <= len(slots) or len(committed.slots) != committed.length:
                 raise BadCacheAnswer(
                     f"commit returned {committed.length} tokens with {len(committed.slots)} slots; between {before} "
                     f"(the lease) and {len(slots)} (what was offered) are allowed"
                 )
-            _of_type(committed.free, Freed, "commit's free")
+            of_type(committed.free, Freed, "commit's free")
         self.changes += committed.length > before
         if not final and not np.array_equal(committed.slots, slots[: committed.length]):
             changed = np.flatnonzero(committed.slots != slots[: committed.length])
             first, last = int(changed[0]), int(changed[-1]) + 1
             self.rows.write(row, first, committed.slots[first:last])
+        if self.window is not None and len(committed.moved):
+            with self._stop_on_fault():
+                self.window.pool.move(committed.moved, committed.moved_to)
         self._give_back(committed.free)
         if self.tiers is not None:
             self.tiers.committed(key, committed.slots)
         return committed
 
+    def slide(self, lease: Lease, floor: int) -> None:
+        """The window layers no longer read tokens below `floor` for this lease."""
+        with self._stop_on_fault():
+            freed = of_type(self._cache.slide(lease, floor), Freed, "slide")
+        self._give_back(freed)
+
     def poll(self) -> bool:
         """Slots of finished copies come back. Whether there were any."""
         with self._stop_on_fault():
-            freed = _of_type(self._cache.poll(), Freed, "poll")
+            freed = of_type(self._cache.poll(), Freed, "poll")
         self._give_back(freed)
         self.changes += len(freed.slots) > 0
         return len(freed.slots) > 0
@@ -189,7 +182,7 @@ class KVMemory:
     def reset(self) -> None:
         """Forget every cached prefix. Only while no lease exists."""
         with self._stop_on_fault():
-            freed = _of_type(self._cache.reset(), Freed, "reset")
+            freed = of_type(self._cache.reset(), Freed, "reset")
         self.changes += 1
         self._give_back(freed)
         if self.tiers is not None:
@@ -221,7 +214,7 @@ class KVMemory:
         lease = load.lease
         slots = np.concatenate([lease.slots[: lease.length], load.slots])
         with self._stop_on_fault():
-            committed = _of_type(self._cache.commit(lease, load.key, slots, final=True), Committed, "commit")
+            committed = of_type(self._cache.commit(lease, load.key, slots, final=True), Committed, "commit")
         self.loading -= len(load.slots)
         self.changes += 1
         self._give_back(committed.free)
@@ -255,27 +248,44 @@ class KVMemory:
 
     def free(self, slots: NDArray[np.int32]) -> None:
         self.allocator.free(slots)
+        if self.window is not None:
+            self.window.pool.detach(slots)
 
     def _allocate(self, pages: int) -> NDArray[np.int32]:
-        missing = pages * self.page_size - self.allocator.available()
-        if missing > 0:
+        window = self.window
+        missing = max(0, pages * self.page_size - self.allocator.available())
+        scarce = 0 if window is None else max(0, pages * self.page_size - window.pool.available())
+        if missing or scarce:
+            need = Amounts(slots=max(missing, self.evict_at_least) if missing else 0, window=scarce)
             with self._stop_on_fault():
-                told = _of_type(self._cache.sizes(), CacheSizes, "sizes").evictable
-                freed = _of_type(self._cache.evict(Amounts(slots=max(missing, self.evict_at_least))), Freed, "evict")
-                if len(freed.slots) < min(missing, told):
+                before = of_type(self._cache.sizes(), CacheSizes, "sizes")
+                narrow = 0 if window is None else window.available(before)
+                freed = of_type(self._cache.evict(need), Freed, "evict")
+                if len(freed.slots) < min(missing, before.evictable):
                     raise BadCacheAnswer(
-                        f"evict gave {len(freed.slots)} slots back, where {missing} were asked for and {told} evictable"
+                        f"evict gave {len(freed.slots)} slots back, where {missing} were asked for and {before.evictable} "
+                        "evictable"
                     )
                 if self.tiers is not None:
                     self.tiers.evicted(self._cache.take_evicted())
             self.changes += 1
             self.evicted += len(freed.slots)
             self._give_back(freed)
-        return self.allocator.alloc(pages)
+            if window is not None and window.pool.available() < min(narrow, pages * self.page_size):
+                with self._stop_on_fault():
+                    raise BadCacheAnswer(
+                        f"evict left too little of the window pool free, where {scarce} were asked for"
+                    )
+        slots = self.allocator.alloc(pages)
+        if window is not None:
+            window.pool.attach(slots)
+        return slots
 
     def _give_back(self, freed: Freed) -> None:
         with self._stop_on_fault():  # a slot that is free already, or none of the pool's, is the cache's fault
-            self.allocator.free(freed.slots)
+            self.free(freed.slots)
+            if self.window is not None:
+                self.window.pool.detach(freed.window)
 
     @contextmanager
     def _stop_on_fault(self) -> Iterator[None]:
@@ -284,9 +294,3 @@ class KVMemory:
         except Exception as error:
             self._ledger.record(self._cache_name, FaultScope.STOP, error)
             raise
-
-
-def _of_type(answer: object, wanted: type[_Answer], what: str) -> _Answer:
-    if not isinstance(answer, wanted):
-        raise BadCacheAnswer(f"{what} returned a {type(answer).__name__}, not a {wanted.__name__}")
-    return answer

@@ -31,6 +31,7 @@ from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.tiers.store import GATE_NAME, KVTiers, TierSetup
 from jackfield.managers.scheduler.timeouts import Timeouts
 from jackfield.managers.scheduler.watchers import Ledger, Observers
+from jackfield.managers.scheduler.window import Window
 from jackfield.observability.clock import Clock
 
 
@@ -81,7 +82,8 @@ def build_parts(
     )
     ratio = NewTokenRatio(config.schedule_conservativeness)
     running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
-    memory = KVMemory(limits, cache, ledger, config.cache_plugin)
+    window = None if limits.window is None else Window(limits, limits.window, config.chunk)
+    memory = KVMemory(limits, cache, ledger, config.cache_plugin, window)
     kv_tiers: KVTiers | None = None
     if tiers is not None:
         kv_tiers = memory.tiers = KVTiers(

@@ -27,6 +27,7 @@ class Blocked:
 
     row      its waiting row
     lacking  slots that are missing for it beside what is promised; 0 or less: it lacks a place only
+    window_lacking   the same of the window pool
     cached   int32 [n]: cached slots that it would use, which a release therefore does not free for it
     """
 
@@ -35,6 +36,7 @@ class Blocked:
     priority: int
     lacking: int
     cached: NDArray[np.int32]
+    window_lacking: int = 0
 
 
 class Preemption:
@@ -58,7 +60,8 @@ class Preemption:
     def victims(self, blocked: Blocked, view: SchedulerView) -> NDArray[np.intp]:
         """Running rows whose retraction lets the request in, no more than needed; none if it must wait. Changes nothing."""
         running, memory = self._running, self._memory
-        need = Amounts(slots=round_up(max(0, blocked.lacking), memory.page_size))
+        short = max(0, blocked.lacking, blocked.window_lacking)
+        need = Amounts(slots=round_up(short, memory.page_size), window=max(0, blocked.window_lacking))
         if not (running["priority"] < blocked.priority).any():
             return _NOBODY
         rows = self._policy.victims(running.view, need, blocked.row, replace(view, waiting=self._waiting))
@@ -71,10 +74,16 @@ class Preemption:
         users[blocked.cached] += 1
         for row, allocated in zip(running["row"].tolist(), running["allocated"].tolist(), strict=True):
             users[memory.rows.table[row, :allocated]] += 1
+        window_lacking = blocked.window_lacking
+        gives = None
+        if (window := memory.window) is not None:
+            gives = window.held(running) + window.promises(running, self._ratio.value)
         for count, at in enumerate(rows.tolist(), start=1):
+            if gives is not None:
+                window_lacking -= int(gives[at])
             slots = memory.rows.table[running["row"][at], : running["allocated"][at]]
             users[slots] -= 1
             lacking -= int(promises[at]) + int(np.count_nonzero(users[slots] == 0))
-            if lacking <= 0:
+            if lacking <= 0 and window_lacking <= 0:
                 return rows[:count]
         return _NOBODY

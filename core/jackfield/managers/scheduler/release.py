@@ -110,7 +110,9 @@ class Releaser:
         owned_from = lease.length
         written = int(self._running["written"][at])
         if insert and written > lease.length:
-            owned_from = memory.commit(lease, request.key(written), row, final=True).length
+            owned_from = memory.commit(
+                lease, request.key(written), row, final=True, floor=int(self._running["floor"][at])
+            ).length
             self._hold_back.learned(written, owned_from)
         memory.free(memory.rows.table[row, owned_from:allocated])
         memory.release(lease)

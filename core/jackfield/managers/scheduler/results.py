@@ -96,6 +96,9 @@ class ResultApplier:
             endings += self._prefilled(step, at, done, {ending.request.uid for ending in endings}, now)
         if endings:
             self._releaser.release(endings, now)
+        if self._memory.window is not None:
+            at, alive = running.locate(batch.rows, batch.uids)
+            self._memory.window.slide(running, at[alive], self._memory.rows, self._memory.slide)
 
     def _read(self, step: StepInFlight, result: WorkerResult) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """How many tokens each row gave [n], and the rows that failed [n]. What does not fit the batch raises."""
@@ -239,7 +242,8 @@ class ResultApplier:
         if written // self._memory.page_size * self._memory.page_size == before:
             return before
         key = request.key(written)
-        committed = self._memory.commit(lease, key, request.row, final=False)
+        floor = int(running["floor"][at])
+        committed = self._memory.commit(lease, key, request.row, final=False, floor=floor)
         running["held_tokens"][at] -= committed.length - before
         self._hold_back.learned(written, committed.length)
         return committed.length

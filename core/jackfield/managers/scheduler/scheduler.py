@@ -193,7 +193,7 @@ class Scheduler:
         self._reporter.launched(now)
         launched, sample = None, np.empty(0, dtype=np.bool_)
         if len(at):
-            plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows)
+            plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows, self._memory.window)
             launched, sample = self._worker.launch(plain), plain.sample
             book_launch(running, at, plain)
         step = StepInFlight(
@@ -284,6 +284,9 @@ class Scheduler:
             invariant_failures=self._invariants.failures,
             retractions=self._retraction.total,
             new_token_ratio=self._ratio.value,
+            window={}
+            if self._memory.window is None
+            else self._memory.window.numbers(self._running, self._memory.sizes()),
             tiers={} if self._tiers is None else self._tiers.numbers(),
         )
 

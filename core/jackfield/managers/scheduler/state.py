@@ -15,6 +15,7 @@ class SchedulerState:
     retractions         running requests that were taken back into the queue, so far
     new_token_ratio     share of the outputs to come that is reserved now, see `NewTokenRatio`
     invariant_failures  idle checks that failed (they are in the log)
+    window           the same slots of the window pool, without pending; empty where there is none
     tiers            KV tier -> its numbers, and under "" those of loads; empty without tiers
     """
 
@@ -33,6 +34,7 @@ class SchedulerState:
     invariant_failures: int = 0
     retractions: int = 0
     new_token_ratio: float = 1.0
+    window: Mapping[str, int] = field(default_factory=dict)
     tiers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, float | int | str | None]:
@@ -53,5 +55,6 @@ class SchedulerState:
             "invariant_failures": self.invariant_failures,
             "retractions": self.retractions,
             "new_token_ratio": self.new_token_ratio,
+            **{f"window_{name}": n for name, n in self.window.items()},
             **{f"tier_{tier}_{name}": n for tier, numbers in self.tiers.items() for name, n in numbers.items()},
         }

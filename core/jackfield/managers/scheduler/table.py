@@ -33,6 +33,7 @@ PRIVATE_COLUMNS: Mapping[str, type] = {
     "sampled": np.int32,  # output tokens whose sampling is launched; output_tokens of them are committed
     "written": np.int32,  # tokens whose KV is committed to be written; computed of them are launched
     "allocated": np.int32,  # slots in its row, whole pages, the lease's included
+    "floor": np.int32,  # with a window pool: the window layers' KV is there from this token on
     "goal": np.int32,  # tokens known at admission: the prompt, and the outputs of a request that was retracted
     "hinted": np.int64,  # waiting: the cache's change at which its `cached_tokens` was looked up; 0: never
     "started": np.float64,  # scheduler's clock at the first admission; infinity before it

@@ -21,7 +21,8 @@ TILE = 128  # keys; shorter ones waste less on short sequences, longer ones need
 class TiledView:
     """The keys of a piece under one sight.
 
-    slots   int64 [rows, tiles * TILE]; beyond a row's end its last token is repeated
+    slots   int64 [rows, tiles * TILE]; beyond a row's end its last token is repeated, before its
+            window its first one
     first   position of the first one, a multiple of TILE
     """
 
@@ -74,7 +75,9 @@ def make_tiled_plan(
             earliest = int(lengths.min()) - q_len + begin if host.exact else 0
             latest = int(lengths.max()) - q_len + end - 1
             views = {
-                sight: _tiled_view(sight, tables[sight.group], rows, kv_lens, earliest, latest, int(lengths.max()))
+                sight: _tiled_view(
+                    sight, tables[sight.group], rows, kv_lens, earliest, latest, int(lengths.max()), q_len
+                )
                 for sight in sights
             }
             pieces.append(
@@ -96,13 +99,17 @@ def _tiled_view(
     earliest: int,
     latest: int,
     longest: int,
+    q_len: int,
 ) -> TiledView:
-    """earliest, latest: bounds of the queries' positions; longest: of kv_lens."""
+    """earliest, latest: bounds of the queries' positions; longest: of kv_lens; q_len: the rows' new tokens."""
     first = 0 if sight.window is None else max(0, earliest - sight.window + 1) // TILE * TILE
     stop = latest + 1 if sight.causal else longest
     tiles = -(-(stop - first) // TILE)
     position = first + torch.arange(tiles * TILE, device=rows.device)
-    slots = table[rows[:, None], torch.minimum(position, kv_lens[:, None] - 1)].long()
+    held = torch.minimum(position, kv_lens[:, None] - 1)
+    if sight.window is not None:  # a row's entries before the first key that it sees are undefined
+        held = torch.maximum(held, (kv_lens[:, None] - q_len - sight.window + 1).clamp(min=0))
+    slots = table[rows[:, None], held].long()
     return TiledView(slots=slots, first=first)
 
 

@@ -21,6 +21,7 @@ def check_cache(cache: RadixCache) -> None:
     _check_leases(cache, nodes)
     _check_sizes(cache, nodes)
     _check_queue(cache, nodes)
+    _check_window(cache, nodes)
     codes = Counter(code for node in nodes for code in node.tokens[node.tokens < 0].tolist())
     _ensure(dict(codes) == cache.marks.counts(), "the mark table's counts are not those of the tree")
     _ensure(len(cache.marks) == len(codes), "the mark table keeps marks that are in no node")
@@ -79,6 +80,31 @@ def _check_queue(cache: RadixCache, nodes: list[Node]) -> None:
     leaves = {node for node in nodes if is_evictable_leaf(node)}
     _ensure(set(queued) == leaves, f"{len(leaves)} leaves can be evicted and {len(queued)} are queued")
     _ensure(all(count == 1 for count in queued.values()), "a leaf is queued twice")
+
+
+def _check_window(cache: RadixCache, nodes: list[Node]) -> None:
+    window = cache.window
+    if window is None:
+        _ensure(not any(node.window or node.window_refs for node in nodes), "a node has a component of no group")
+        return
+    refs: Counter[Node] = Counter()
+    for lease in cache.leases:
+        end, node = lease.length, lease.node
+        while end > lease.floor and node.parent is not None:
+            _ensure(node.window, f"a lease reads from {lease.floor} on, and has lost what ends at {end}")
+            refs[node] += 1
+            end, node = end - node.length, node.parent
+        _ensure(end == min(lease.floor, lease.length), "no node begins where a lease's window does")
+    for node in nodes:
+        _ensure(node.window_refs == refs[node], f"a component counts {node.window_refs} leases and has {refs[node]}")
+    free = {node for node in nodes if node.window and not node.window_refs}
+    evictable = sum(node.length for node in free)
+    protected = sum(node.length for node in nodes if node.window_refs)
+    _ensure(window.evictable == evictable, f"window_evictable says {window.evictable}, the tree {evictable}")
+    _ensure(window.protected == protected, f"window_protected says {window.protected}, the tree {protected}")
+    queued = Counter(window.queue)
+    _ensure(set(queued) == free, f"{len(free)} components can be evicted and {len(queued)} are queued")
+    _ensure(all(count == 1 for count in queued.values()), "a component is queued twice")
 
 
 def _ensure(right: bool, wrong: str) -> None:

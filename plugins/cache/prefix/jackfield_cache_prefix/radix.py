@@ -14,5 +14,9 @@ def jackfield_prefix_cache(context: CacheContext) -> PrefixCache:
     if not isinstance(options, RadixOptions):
         raise TypeError(f"cache.{context.instance} wants RadixOptions, got {type(options).__name__}")
     return RadixCache(
-        page_size=context.page_size, eviction=options.eviction, events=context.events, evicted=context.evicted
+        page_size=context.page_size,
+        eviction=options.eviction,
+        events=context.events,
+        evicted=context.evicted,
+        window=context.window,
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
+    NO_SLOTS,
     Amounts,
     CacheEvent,
     CacheKey,
@@ -25,40 +26,35 @@ from jackfield.hookspecs import (
 )
 from jackfield_cache_prefix.checks import check_cache
 from jackfield_cache_prefix.eviction import EvictionQueue, is_evictable_leaf
+from jackfield_cache_prefix.leases import RadixLease, refuse_bad_commit
 from jackfield_cache_prefix.marks import MarkTable
 from jackfield_cache_prefix.options import Eviction
-from jackfield_cache_prefix.radix_tree import Ints, Node, RadixTree, freeze
+from jackfield_cache_prefix.radix_tree import Ints, Match, Node, RadixTree, freeze, joined, round_up
 from jackfield_cache_prefix.strategies import make_strategy
-
-
-class RadixLease(Lease):
-    """node: the last node of the leased path; splits keep it at the path's end. final: the last commit was made.
-    priority: the request's. used: something was committed; an admission that was taken back is no use."""
-
-    __slots__ = ("final", "node", "priority", "used")
-
-    def __init__(self, node: Node, length: int, slots: Ints, priority: int) -> None:
-        super().__init__(length, slots)
-        self.node = node
-        self.priority = priority
-        self.used = False
-        self.final = False
+from jackfield_cache_prefix.telling import Telling
+from jackfield_cache_prefix.window import WindowComponents
 
 
 class RadixCache(PrefixCache):
     def __init__(
-        self, page_size: int, eviction: Eviction = "lru", *, events: bool = False, evicted: bool = False
+        self,
+        page_size: int,
+        eviction: Eviction = "lru",
+        *,
+        events: bool = False,
+        evicted: bool = False,
+        window: int | None = None,
     ) -> None:
         self.tree = RadixTree(page_size)
         self.marks = MarkTable()
         self.queue = EvictionQueue(make_strategy(eviction))
+        self.window = None if window is None else WindowComponents(self.tree, window, make_strategy(eviction))
         self.leases: set[RadixLease] = set()
         self._evictable = 0
         self._protected = 0
         self._releases = 0
         self._commits = 0
-        self._events: list[CacheEvent] | None = [] if events else None
-        self._evicted: list[Evicted] | None = [] if evicted else None
+        self.told = Telling(self.tree, events=events, evicted=evicted)
 
     def peek(self, keys: Sequence[CacheKey]) -> NDArray[np.int32]:
         lengths = np.zeros(len(keys), dtype=np.int32)
@@ -66,8 +62,7 @@ class RadixCache(PrefixCache):
         for i, key in enumerate(keys):
             root = tree.roots.get(key.namespace)
             if root is not None:
-                end = tree.whole_pages(len(key.tokens))
-                lengths[i] = tree.descend(root, self.marks.look_up(key), 0, end).end
+                lengths[i] = self._match(root, self.marks.look_up(key), tree.whole_pages(len(key.tokens))).end
         return lengths
 
     def forest(self, keys: Sequence[CacheKey]) -> PrefixForest:
@@ -76,7 +71,7 @@ class RadixCache(PrefixCache):
         for i, key in enumerate(keys):
             root = self.tree.roots.get(key.namespace)
             if root is not None:
-                match = self.tree.descend(root, self.marks.look_up(key), 0, self.tree.whole_pages(len(key.tokens)))
+                match = self._match(root, self.marks.look_up(key), self.tree.whole_pages(len(key.tokens)))
                 lengths[i] = match.end
                 paths[i] = match.whole if match.partial is None else [*match.whole, match.partial]
         return PrefixForest.from_paths(paths, lengths)
@@ -87,14 +82,16 @@ class RadixCache(PrefixCache):
         tree = self.tree
         tokens = self.marks.look_up(key)
         root = tree.root(key.namespace)
-        match = tree.descend(root, tokens, 0, tree.whole_pages(min(limit, len(tokens))))
+        match = self._match(root, tokens, tree.whole_pages(min(limit, len(tokens))))
         slots = match.slots()
         if match.partial is not None:
-            node = tree.split(match.partial, match.inside)
+            node = self._split(match.partial, match.inside)
         else:
             node = match.whole[-1] if match.whole else root
         self._lock(node, None)
         lease = RadixLease(node, match.end, slots, key.priority)
+        if self.window is not None:
+            lease.floor = self.window.hold(node, match.end)
         self.leases.add(lease)
         return lease
 
@@ -102,7 +99,7 @@ class RadixCache(PrefixCache):
         held = self._live(lease)
         start = held.length
         end = self.tree.whole_pages(len(key.tokens))
-        _refuse_bad_commit(held, key, slots)
+        refuse_bad_commit(held, key, slots)
         if end == start:
             held.used = True
             held.final = final
@@ -118,11 +115,16 @@ class RadixCache(PrefixCache):
 
         node = match.whole[-1] if match.whole else held.node
         if match.partial is not None:
-            node = self.tree.split(match.partial, match.inside)
+            node = self._split(match.partial, match.inside)
+        moved = moved_to = NO_SLOTS
+        if self.window is not None and match.end > start:
+            moved, moved_to = self.window.restore(node, match.end, max(held.floor, start), slots)
         if match.end < end:
-            node = self._insert(node, tokens[match.end : end], slots[match.end : end])
+            node = self._insert(node, tokens[match.end : end], slots[match.end : end], held.floor - match.end)
         self.marks.sweep(tokens)
         self._lock(node, held.node)
+        if self.window is not None:
+            self.window.lock(node, end, max(held.floor, start))
 
         now = np.array(slots[:end], dtype=np.int32)
         now[start : match.end] = found
@@ -131,12 +133,27 @@ class RadixCache(PrefixCache):
         held.slots = freeze(now)
         held.used = True
         held.final = final
-        return Committed(length=end, slots=held.slots, free=Freed(slots=np.array(mine, dtype=np.int32)))
+        free = Freed(slots=np.array(mine, dtype=np.int32))
+        return Committed(length=end, slots=held.slots, free=free, moved=moved, moved_to=moved_to)
+
+    def slide(self, lease: Lease, floor: int) -> Freed:
+        held = self._live(lease)
+        if floor % self.tree.page_size:
+            raise ValueError(f"a lease slides to {floor}, which is no whole page")
+        window = self.window
+        if window is None or floor <= held.floor:
+            return Freed()
+        window.let_go(held.node, held.length, held.floor, floor)
+        held.floor = floor
+        return Freed()
 
     def release(self, lease: Lease) -> None:
         held = self._live(lease)
         self.leases.remove(held)
         self._releases += 1
+        window = self.window
+        if window is not None:
+            window.unlock(held.node, held.length, held.floor, held.length)
         node: Node | None = held.node
         root = held.node
         while node is not None:
@@ -148,6 +165,8 @@ class RadixCache(PrefixCache):
             if node.refs == 0:
                 self._protected -= node.length
                 self._evictable += node.length
+            if window is not None and node.window and not node.window_refs:
+                window.queue.push(node)
             root = node
             node = node.parent
         if is_evictable_leaf(held.node):
@@ -155,8 +174,10 @@ class RadixCache(PrefixCache):
         self.tree.drop_root_if_bare(root)
 
     def evict(self, need: Amounts) -> Freed:
-        wanted = -(-need.slots // self.tree.page_size) * self.tree.page_size
+        page, window = self.tree.page_size, self.window
+        wanted = round_up(need.slots, page)
         freed: list[Ints] = []
+        before = 0 if window is None else window.evictable
         while wanted > 0:
             leaf = self.queue.pop()
             if leaf is None:
@@ -165,10 +186,19 @@ class RadixCache(PrefixCache):
             gone = self._cut(leaf, max(0, leaf.length - wanted))
             wanted -= len(gone)
             freed.append(gone)
-        return Freed(slots=np.concatenate(freed)) if freed else Freed()
+        if window is None:
+            return Freed(slots=joined(freed))
+        bare = joined(window.evict(before - round_up(need.window, page), freed, lambda leaf: self._cut(leaf, 0)))
+        slots = joined(freed)
+        return Freed(
+            slots=slots, window=bare[~np.isin(bare, slots)]
+        )  # what lost its component may have gone after that
 
     def sizes(self) -> CacheSizes:
-        return CacheSizes(evictable=self._evictable, protected=self._protected)
+        window = (0, 0) if self.window is None else (self.window.evictable, self.window.protected)
+        return CacheSizes(
+            evictable=self._evictable, protected=self._protected, window_evictable=window[0], window_protected=window[1]
+        )
 
     def reset(self) -> Freed:
         if self.leases:
@@ -178,21 +208,16 @@ class RadixCache(PrefixCache):
         self.queue.clear()
         self.marks = MarkTable()
         self._evictable = 0
-        if self._events is not None:
-            self._events.append(CacheEvent(action="cleared"))
-        return Freed(slots=np.concatenate(slots)) if slots else Freed()
+        if self.window is not None:
+            self.window.clear()
+        self.told.cleared()
+        return Freed(slots=joined(slots))
 
     def take_events(self) -> list[CacheEvent]:
-        if self._events is None:
-            return []
-        taken, self._events = self._events, []
-        return taken
+        return self.told.take_events()
 
     def take_evicted(self) -> list[Evicted]:
-        if self._evicted is None:
-            return []
-        taken, self._evicted = self._evicted, []
-        return taken
+        return self.told.take_evicted()
 
     def check(self) -> None:
         check_cache(self)
@@ -211,63 +236,64 @@ class RadixCache(PrefixCache):
             node.refs += 1
             node = node.parent
 
-    def _insert(self, parent: Node, tokens: Ints, slots: Ints) -> Node:
+    def _match(self, root: Node, tokens: Ints, end: int) -> Match:
+        """The longest prefix, of at most `end` tokens, that can be used."""
+        match = self.tree.descend(root, tokens, 0, end)
+        if self.window is None or (usable := self.window.usable(match)) == match.end:
+            return match
+        return self.tree.descend(root, tokens, 0, usable)
+
+    def _split(self, node: Node, length: int) -> Node:
+        return self.tree.split(node, length) if self.window is None else self.window.split(node, length)
+
+    def _insert(self, parent: Node, tokens: Ints, slots: Ints, bare: int) -> Node:
+        """The last of the nodes that hold these tokens; bare: how many of them have no component of the window layers."""
+        if self.window is not None and 0 < bare < len(tokens):
+            parent = self._insert(parent, tokens[:bare], slots[:bare], bare)
+            tokens, slots, bare = tokens[bare:], slots[bare:], 0
         node = self.tree.insert(parent, tokens, slots)
+        if self.window is not None and bare < len(tokens):
+            self.window.add(node)
         self._commits += 1
         node.born = self._commits
         self._evictable += node.length
         self.marks.keep(node.tokens)
-        if self._events is not None:
-            self._events.append(self._event("stored", node, node.length))
+        self.told.stored(node, self.marks)
         return node
 
     def _cut(self, leaf: Node, keep: int) -> Ints:
-        """Take all but the first `keep` tokens of an evictable leaf out of the tree; returns their slots."""
-        gone_tokens = leaf.tokens[keep:]
-        self._evictable -= len(gone_tokens)
-        if self._events is not None:
-            self._events.append(self._event("removed", leaf, len(gone_tokens)))
-        if self._evicted is not None:
-            self._note_evicted(leaf, keep)
+        """Take all but the first `keep` tokens of an evictable leaf out of the tree, and what cannot be used any more without
+        them; returns their slots."""
+        window = self.window
+        if window is not None and window.useless(leaf, keep):
+            keep = 0
         if keep:
-            gone = self.tree.trim(leaf, keep)
+            gone = self._trim(leaf, keep)
             self.queue.push(leaf)
-        else:
-            gone = leaf.slots
-            parent = leaf.parent
-            self.tree.remove(leaf)
-            if parent is not None:
-                if parent.parent is None:
-                    self.tree.drop_root_if_bare(parent)
-                elif is_evictable_leaf(parent):
+            return gone
+        parts: list[Ints] = []
+        at: Node | None = leaf
+        while at is not None:
+            parent = at.parent
+            parts.append(self._trim(at, 0))
+            at = None
+            if parent is not None and parent.parent is None:
+                self.tree.drop_root_if_bare(parent)
+            elif parent is not None and is_evictable_leaf(parent):
+                if window is not None and not parent.window:
+                    at = parent  # a tombstone on which nothing stands
+                else:
                     self.queue.push(parent)
-        self.marks.drop(gone_tokens)
+        return joined(parts)
+
+    def _trim(self, leaf: Node, keep: int) -> Ints:
+        tokens = leaf.tokens[keep:]
+        self._evictable -= len(tokens)
+        if leaf.window and self.window is not None:
+            self.window.evictable -= len(tokens)
+        self.told.removed(leaf, keep, self.marks)
+        gone = self.tree.trim(leaf, keep) if keep else leaf.slots
+        if not keep:
+            self.tree.remove(leaf)
+        self.marks.drop(tokens)
         return gone
-
-    def _note_evicted(self, leaf: Node, keep: int) -> None:
-        tokens = self.tree.prefix(leaf)
-        if self._evicted is None or (tokens < 0).any():
-            return  # media stand in no tier
-        key = CacheKey(namespace=leaf.namespace, tokens=tokens, priority=leaf.priority)
-        self._evicted.append(Evicted(key=key, slots=self.tree.path_slots(leaf), start=len(tokens) - leaf.length + keep))
-
-    def _event(self, action: str, node: Node, length: int) -> CacheEvent:
-        tokens = self.marks.decode(self.tree.prefix(node))
-        return CacheEvent(action=action, namespace=node.namespace, tokens=tokens, length=length)
-
-
-def _refuse_bad_commit(held: RadixLease, key: CacheKey, slots: Ints) -> None:
-    """All that can be wrong with a commit's arguments, before anything is changed."""
-    if held.final:
-        raise RuntimeError("commit after the final commit of this lease")
-    if slots.shape != key.tokens.shape:
-        raise ValueError(f"{slots.shape} slots for {key.tokens.shape} tokens")
-    if key.namespace != held.node.namespace:
-        raise ValueError("the key's namespace is not the one that the lease was acquired in")
-    if len(key.tokens) < held.length:
-        raise ValueError(f"{len(key.tokens)} tokens are committed to a lease that holds {held.length}")
-    if not np.array_equal(slots[: held.length], held.slots):
-        raise ValueError("the first slots are not the lease's: the row was not rewritten after acquire or commit")
-    fresh = key.tokens[held.length :]
-    if len(fresh) and fresh.min() < 0:
-        raise ValueError(f"token ids must not be negative, got {int(fresh.min())}")

@@ -31,6 +31,8 @@ class Node:
     uses            how many of these leases had committed something: the requests that have used it; likewise
     priority        the highest priority of those requests; likewise. LOWEST before the first release
     ticket          its newest entry in the eviction queue, or 0
+    window          it has KV of window layers; window_refs: leases that still read it; window_ticket: as ticket. All kept by
+                    `WindowComponents`, where there are such layers
     """
 
     __slots__ = (
@@ -45,6 +47,9 @@ class Node:
         "ticket",
         "tokens",
         "uses",
+        "window",
+        "window_refs",
+        "window_ticket",
     )
 
     def __init__(self, parent: Node | None, namespace: bytes, tokens: Ints, slots: Ints) -> None:
@@ -59,6 +64,9 @@ class Node:
         self.uses = 0
         self.priority = LOWEST
         self.ticket = 0
+        self.window = False
+        self.window_refs = 0
+        self.window_ticket = 0
 
     @property
     def length(self) -> int:
@@ -213,6 +221,17 @@ class RadixTree:
 def freeze(array: Ints) -> Ints:
     array.flags.writeable = False
     return array
+
+
+def joined(parts: list[Ints]) -> Ints:
+    """One behind the other; no copy of a single one."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else NONE
+
+
+def round_up(length: int, page: int) -> int:
+    return -(-length // page) * page
 
 
 def own(array: Ints) -> Ints:

@@ -20,7 +20,8 @@ class Family:
     """What an architecture assumes where its config is silent.
 
     kv_heads       None: as many as attention heads
-    window         None: the architecture has no sliding window, whatever the config says
+    window         None: the architecture has no sliding window unless `layer_windows`, whatever the config says
+    layer_windows  with `use_sliding_window`, the layers have one that `layer_types` names, else those without rotary
     biases         whether `attention_bias` and `mlp_bias` mean anything
     nope_interval  every so many-th layer goes without rotary; None: all layers have it
     """
@@ -32,13 +33,16 @@ class Family:
     window: int | None = None
     biases: bool = True
     nope_interval: int | None = None
+    layer_windows: bool = False
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "LlamaForCausalLM": Family(kv_heads=None, max_position=2048, tied=False),
         "MistralForCausalLM": Family(kv_heads=8, max_position=131072, tied=False, window=4096, biases=False),
-        "SmolLM3ForCausalLM": Family(kv_heads=4, max_position=32768, tied=True, theta=2e6, nope_interval=4),
+        "SmolLM3ForCausalLM": Family(
+            kv_heads=4, max_position=32768, tied=True, theta=2e6, nope_interval=4, layer_windows=True
+        ),
     }
 )
 
@@ -62,7 +66,8 @@ MAX_LAYERS, MAX_COUNT = 4096, 2**31 - 1
 class Settings:
     """What the model's code needs. Whole-model numbers, before any rank's share.
 
-    window   None: every token before it is seen
+    window   None: every token before it is seen in all layers
+    windowed   a bool a layer: whether it has the window
     rotary   a bool a layer
     rope     the config's rotary entries, with the family's default theta filled in, for `Builder.rotary`
     """
@@ -82,6 +87,7 @@ class Settings:
     mlp_bias: bool
     tied: bool
     window: int | None
+    windowed: tuple[bool, ...]
     rotary: tuple[bool, ...]
     rope: Mapping[str, Any]
     dtype: str
@@ -94,8 +100,6 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     if config.get("quantization_config"):
         method = config["quantization_config"].get("quant_method", "unknown")
         raise UnsupportedModel(f"quantization_config: checkpoints quantised by {method!r} are not read")
-    if family.nope_interval is not None and config.get("use_sliding_window"):
-        raise UnsupportedModel(f"use_sliding_window: {architecture} with a sliding window is not supported")
 
     num_heads = _count(config, "num_attention_heads")
     hidden_size = _count(config, "hidden_size")
@@ -121,6 +125,9 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
 
     max_context = stretched_context(rope, default_max_position=family.max_position)
     num_layers = _count(config, "num_hidden_layers")
+    rotary = _rotary_layers(config, family, num_layers)
+    window = _window(config, family, max_context)
+    windowed = _windowed_layers(config, family, rotary) if window is not None else (False,) * num_layers
     return Settings(
         architecture=architecture,
         vocab_size=_count(config, "vocab_size"),
@@ -136,8 +143,9 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         attention_bias=family.biases and _flag(config, "attention_bias", False),
         mlp_bias=family.biases and _flag(config, "mlp_bias", False),
         tied=_flag(config, "tie_word_embeddings", family.tied),
-        window=_window(config, family, max_context),
-        rotary=_rotary_layers(config, family, num_layers),
+        window=window if any(windowed) else None,
+        windowed=windowed,
+        rotary=rotary,
         rope=rope,
         dtype=_dtype(config),
     )
@@ -192,12 +200,25 @@ def _activation(config: Mapping[str, Any]) -> str:
 
 def _window(config: Mapping[str, Any], family: Family, max_context: int) -> int | None:
     """A window at least as long as any sequence hides nothing, so it is none: any attention backend will do."""
-    if family.window is None:
-        return None
-    if "sliding_window" in config and config["sliding_window"] is None:
+    if family.layer_windows:
+        if not _flag(config, "use_sliding_window", False) or config.get("sliding_window") is None:
+            return None
+    elif family.window is None or ("sliding_window" in config and config["sliding_window"] is None):
         return None
     window = _count(config, "sliding_window", family.window)
     return None if window >= max_context else window
+
+
+def _windowed_layers(config: Mapping[str, Any], family: Family, rotary: tuple[bool, ...]) -> tuple[bool, ...]:
+    if not family.layer_windows:
+        return (True,) * len(rotary)
+    listed = config.get("layer_types")
+    if listed is None:
+        return tuple(not turns for turns in rotary)
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(listed, list) or len(listed) != len(rotary) or any(one not in known for one in listed):
+        raise UnsupportedModel(f"layer_types must list one of {', '.join(known)} for each of the {len(rotary)} layers")
+    return tuple(one == "sliding_attention" for one in listed)
 
 
 def _rotary_layers(config: Mapping[str, Any], family: Family, num_layers: int) -> tuple[bool, ...]:

@@ -15,27 +15,31 @@ def describe(config: Mapping[str, Any], shard: Shard) -> ModelShape:
     check_shard(settings, shard)
     num_heads = settings.num_heads // shard.tp_size
     num_kv_heads = max(1, settings.num_kv_heads // shard.tp_size)
-    group = KVGroup(
-        name="full" if settings.window is None else "window",
-        kind="full" if settings.window is None else "window",
-        layers=tuple(range(settings.num_layers)),
-        num_kv_heads=num_kv_heads,
-        head_size=settings.head_size,
-        v_head_size=settings.head_size,
-        window=settings.window,
+    groups = tuple(
+        KVGroup(
+            name=kind,
+            kind=kind,
+            layers=members,
+            num_kv_heads=num_kv_heads,
+            head_size=settings.head_size,
+            v_head_size=settings.head_size,
+            window=settings.window if kind == "window" else None,
+        )
+        for kind in ("full", "window")
+        if (members := tuple(i for i, windowed in enumerate(settings.windowed) if windowed == (kind == "window")))
     )
     layers = tuple(
         AttentionLayer(
             id=layer,
-            group=group.name,
+            group="window" if windowed else "full",
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
             head_size=settings.head_size,
             v_head_size=settings.head_size,
             scale=settings.head_size**-0.5,
-            window=settings.window,
+            window=settings.window if windowed else None,
         )
-        for layer in range(settings.num_layers)
+        for layer, windowed in enumerate(settings.windowed)
     )
     return ModelShape(
         architecture=settings.architecture,
@@ -45,7 +49,7 @@ def describe(config: Mapping[str, Any], shard: Shard) -> ModelShape:
         max_context=settings.max_context,
         dtype=settings.dtype,
         layers=layers,
-        groups=(group,),
+        groups=groups,
         features=frozenset() if settings.window is None else frozenset({"window"}),
         weight_bytes=2 * _elements(settings, num_heads, num_kv_heads, shard),
     )

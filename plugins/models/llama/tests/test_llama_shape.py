@@ -28,6 +28,12 @@ SMOLLM2: dict[str, Any] = {
     "dtype": "bfloat16",
 }
 
+SMOLLM3_WINDOW: dict[str, Any] = {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "use_sliding_window": True,
+    "sliding_window": 64,
+}
+
 
 def config(**changes: Any) -> dict[str, Any]:
     return {**SMOLLM2, **changes}
@@ -96,7 +102,9 @@ def test_pipeline_stages_are_refused() -> None:
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 0}, "sliding_window"),
         ({"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]}, "no_rope_layers.*30 layers"),
-        ({"architectures": ["SmolLM3ForCausalLM"], "use_sliding_window": True}, "use_sliding_window"),
+        ({**SMOLLM3_WINDOW, "layer_types": ["full_attention"]}, "layer_types"),
+        ({**SMOLLM3_WINDOW, "layer_types": ["linear_attention"] * 30}, "layer_types"),
+        ({**SMOLLM3_WINDOW, "use_sliding_window": "yes"}, "use_sliding_window"),
     ],
 )
 def test_a_bad_config_is_refused_by_the_name_of_its_entry(changes: dict[str, Any], names: str) -> None:
@@ -114,6 +122,34 @@ def test_mistrals_window_makes_a_window_group_and_asks_for_the_feature() -> None
     assert (shape.groups[0].kind, shape.groups[0].window) == ("window", 1024)
     assert {layer.window for layer in shape.layers} == {1024}
     assert {layer.group for layer in shape.layers} == {shape.groups[0].name}
+
+
+def test_layers_with_and_without_a_window_are_two_groups() -> None:
+    """By `layer_types`; without them transformers' own rule: the layers that have no rotary."""
+    from transformers import SmolLM3Config
+
+    for types in (None, ["sliding_attention", *["full_attention"] * 28, "sliding_attention"]):
+        shape = describe(config(**SMOLLM3_WINDOW, layer_types=types), Shard())
+        theirs = SmolLM3Config(num_hidden_layers=30, use_sliding_window=True, sliding_window=64, layer_types=types)
+        assert [layer.window is not None for layer in shape.layers] == [
+            kind == "sliding_attention" for kind in theirs.layer_types or []
+        ]
+        assert [(group.name, group.kind, group.window) for group in shape.groups] == [
+            ("full", "full", None),
+            ("window", "window", 64),
+        ]
+        for group in shape.groups:
+            assert group.layers == tuple(layer.id for layer in shape.layers if layer.group == group.name)
+        assert shape.features == {"window"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"use_sliding_window": False}, {"sliding_window": None}, {"layer_types": ["full_attention"] * 30}]
+)
+def test_a_window_that_no_layer_has_is_none(changes: dict[str, Any]) -> None:
+    shape = describe(config(**{**SMOLLM3_WINDOW, **changes}), Shard())
+    assert [group.kind for group in shape.groups] == ["full"]
+    assert shape.features == frozenset()
 
 
 @pytest.mark.parametrize("window", [None, 8192, 100_000])

@@ -74,6 +74,13 @@ class KVLedger:
             )
         self._content[slots] = rows.prefix[row, position + 1]
 
+    def slots_of(
+        self, run_rows: NDArray[np.int32], starts: NDArray[np.int32], lengths: NDArray[np.int32]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int32]]:
+        """Row, position and slot of the tokens of these runs."""
+        row, position = flat_runs(run_rows, starts, lengths)
+        return row, position, self._table[row, position]
+
     def content_of(self, slots: NDArray[np.int32]) -> NDArray[np.uint64]:
         """What these slots hold, a copy."""
         self._refuse_outside(slots)

@@ -33,6 +33,14 @@ class SimulatedOptions(BaseModel):
         description="What the requests answer: one text for all, or a list of texts and id lists, one a request in the "
         "order of their numbers, again from the first after the last. Then comes the end token.",
     )
+    window: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Simulate a model some of whose layers look back over so many tokens only, themselves included, and keep "
+        "their KV in a smaller pool. Without effect where the cache cannot do with one, or KV tiers are named.",
+    )
+    window_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Slots of that pool; by default as many as the whole pool has."
+    )
     verify: Verify = Field(
         default="new",
         description="new: check what is written and each prefix at first use; all: check every row's whole context in "

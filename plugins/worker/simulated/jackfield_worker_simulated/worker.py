@@ -31,6 +31,7 @@ from jackfield_worker_simulated.options import SimulatedOptions
 from jackfield_worker_simulated.rows import NOT_STARTED, OpenRows
 from jackfield_worker_simulated.script import Script, make_script
 from jackfield_worker_simulated.timeline import NoTime, Timeline, VirtualTime, WallTime
+from jackfield_worker_simulated.window_ledger import WindowLedger
 
 DEFAULT_TOTAL_TOKENS = 65536
 
@@ -81,7 +82,7 @@ class SimulatedWorker(ModelWorker):
     """Raises SimulationError from `launch` and `sample` for everything that a real worker would get wrong in silence."""
 
     def __init__(self, context: WorkerContext, options: SimulatedOptions) -> None:
-        self.limits = _limits(context)
+        self.limits = _limits(context, options)
         self._options = options
         self._timeline = _timeline(context, options)
         self._copies = _timeline(context, options)
@@ -98,6 +99,9 @@ class SimulatedWorker(ModelWorker):
         self._rows = OpenRows(self.limits)
         self._logprobs = LogprobRows(context.vocab_size)
         self._kv = KVLedger(self.limits) if options.verify != "off" else None
+        self._window: WindowLedger | None = None
+        if self.limits.window is not None and options.verify != "off":
+            self._window = WindowLedger(self.limits, self.limits.window)
         self._prompt_tokens: dict[
             int, int
         ] = {}  # uid -> length, kept only for a script: a retraction reopens with outputs
@@ -123,6 +127,10 @@ class SimulatedWorker(ModelWorker):
             check = start if self._options.verify == "all" else start * (self._rows.computed[rows] == NOT_STARTED)
             self._kv.check_prefix(rows, check.astype(np.int32), self._rows)
             self._kv.compute(rows, start, new_tokens, self._rows)
+            if self._window is not None:
+                first = self._window.first_read(start)
+                self._window.check(*self._kv.slots_of(rows, first, start - first), self._rows)
+                self._window.compute(*self._kv.slots_of(rows, start, new_tokens), self._rows)
         self._rows.computed[rows] = start + new_tokens
         sampled = rows[batch.sample]
         launched = SimulatedLaunch(
@@ -172,6 +180,8 @@ class SimulatedWorker(ModelWorker):
             )
         if self._kv is not None:
             self._kv.reset()
+        if self._window is not None:
+            self._window.reset()
         return WorkerReply(ok=True)
 
     def close(self) -> None:
@@ -195,6 +205,8 @@ class SimulatedWorker(ModelWorker):
                 self._prompt_tokens.setdefault(opened.uid, len(opened.history))
         if self._kv is not None:
             self._kv.write(batch.writes, self._rows)
+        if self._window is not None:
+            self._window.write(batch.window)
 
     def _draw(self, launched: SimulatedLaunch, alive: NDArray[np.bool_]) -> NDArray[np.int32]:
         """One token for each sampled row, int32 [m]; the first allowed id where the request has gone."""
@@ -209,12 +221,16 @@ class SimulatedWorker(ModelWorker):
         return np.where(alive, self._drawn[picks.astype(np.intp)], self._drawn[0]).astype(np.int32)
 
 
-def _limits(context: WorkerContext) -> WorkerLimits:
+def _limits(context: WorkerContext, options: SimulatedOptions) -> WorkerLimits:
     page = context.page_size
     wanted = DEFAULT_TOTAL_TOKENS if context.max_total_tokens is None else context.max_total_tokens
     total = wanted // page * page
     if total < page:
         raise ValueError(f"max_total_tokens is {wanted}, less than one page of {page}")
+    window = options.window if context.window_pool else None
+    slots = 0 if window is None else total if options.window_tokens is None else options.window_tokens // page * page
+    if not 0 <= slots <= total:
+        raise ValueError(f"option window_tokens: {options.window_tokens}, and the whole pool has {total} slots")
     return WorkerLimits(
         max_rows=context.max_running + 1,
         max_context=context.max_context,
@@ -222,6 +238,8 @@ def _limits(context: WorkerContext) -> WorkerLimits:
         page_size=page,
         vocab_size=context.vocab_size,
         max_tokens=context.max_tokens,
+        window=window,
+        window_slots=slots,
     )
 
 

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 import numpy as np
 
 from jackfield.hookspecs import Gate, GateAnswer, GateEvent, GateRequest, KVMover, Moved
-from jackfield.managers.scheduler.memory import KVMemory, Loading
+from jackfield.managers.scheduler.loading import Loading
+from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.tiers.blocks import block_keys
 from jackfield.managers.scheduler.tiers.runner import TierRunner
 from jackfield.mem_cache.accounting import round_down
