@@ -265,6 +265,20 @@ class Engine:
         """Forget a session. False: a turn is running, and it goes at its end. Raises RequestError for an unknown id."""
         return self._runtime.tokenizer_manager.sessions.close(session_id)
 
+    def abort(self, rid: str | None = None, *, abort_all: bool = False, message: str | None = None) -> int:
+        """Ask for the end of the requests with this id (all choices of one with `n`), or of all. From any thread.
+
+        Whoever waits for them gets what there is, with finish reason "abort" and `message`. Returns how many were open;
+        0 for an unknown id. Raises ValueError unless exactly one of `rid` and `abort_all` is given.
+        """
+        if (rid is None) == (not abort_all):
+            raise ValueError("give exactly one of rid and abort_all=True")
+        count = self._runtime.tokenizer_manager.abort_where(
+            lambda manager: list(manager.rid_to_state.values()) if rid is None else manager.labelled(rid), message
+        )
+        self._runtime.wake()
+        return count
+
     def flush_cache(self, timeout: float = 0.0) -> None:
         """Forget all cached prefixes. While requests are open it waits for their end, at most `timeout` seconds, and then
         raises RuntimeError with the reason; so does a second call while one waits."""

@@ -188,13 +188,9 @@ class Service:
         if self._serving is None:
             return 0
         replica = self._serving.replica
-        manager = replica.tokenizer_manager
-        with manager.lock:
-            states = [state for state in choose(manager) if state.finish is None and not state.abort_sent]
-            for state in states:
-                manager.abort(state, message)
+        count = replica.tokenizer_manager.abort_where(choose, message)
         replica.wake()
-        return len(states)
+        return count
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
