@@ -144,9 +144,7 @@ class TokenizerManager:
             reason = None if message is None else FinishReason(type="abort", message=message)
             self._to_scheduler.send(AbortRequest(rid=state.rid, reason=reason))
 
-    def abort_where(
-        self, choose: Callable[[TokenizerManager], Sequence[ReqState]], message: str | None = None
-    ) -> int:
+    def abort_where(self, choose: Callable[[TokenizerManager], Sequence[ReqState]], message: str | None = None) -> int:
         """Abort those chosen that are open and not aborted yet; says how many. Any thread; does not wait for their end."""
         with self.lock:
             states = [state for state in choose(self) if state.finish is None and not state.abort_sent]
