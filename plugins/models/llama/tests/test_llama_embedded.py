@@ -70,7 +70,8 @@ def test_b76_copies_in_safetensors(
         weights.insert(0, Weight(**{**vars(embedding), "name": "lm_head.weight"}))
     model, report = rig.make(source.config(), iter(weights))
     assert report.ok, report.problems()
-    rig.assert_close(rig.logits(model, ids), expected)
+    # Causal attention: a shorter prompt has the longer one's first rows.
+    rig.assert_close(rig.logits(model, ids[:500]), expected[:500])
 
 
 def test_ranks_of_the_embedded_model(rig: Any, source: GgufSource, ids: list[int], expected: torch.Tensor) -> None:
