@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import random
 import statistics
 import sys
@@ -29,6 +30,7 @@ from jackfield.hookspecs import (
     CacheKey,
     EventLoop,
     ModelWorker,
+    ProcessInfo,
     SchedulerPhases,
     StepOutcome,
     WorkerLimits,
@@ -274,7 +276,8 @@ class Bench:
     def _observers(self) -> Figure:
         """What a server has without any observer: a hub that is asked and calls nobody."""
         s = self.sizes
-        hub = ObserverHub(LoadedStack(ResolvedStack(plugins=()), "inline", ()), FaultLedger())
+        process = ProcessInfo(role="inline", pid=os.getpid(), stack_hash="")
+        hub = ObserverHub(LoadedStack(ResolvedStack(plugins=()), "inline", ()), FaultLedger(), process)
         without, beside = self._decoding(s.running[0]), self._decoding(s.running[0], observers=hub)
         a, b = self._step_by_step(without, beside)
         what = f"scheduler CPU of a decode step with {s.running[0]} running and a hub without observers, over no hub"

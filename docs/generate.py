@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -64,31 +64,38 @@ def hooks() -> Iterator[str]:
     yield "## Kinds\n"
     yield "| kind | contract | hook | how many | flag | processes | what it does |\n|---|---|---|---|---|---|---|"
     for kind in KINDS.values():
-        hook = f"`{kind.hook}`" if kind.hook else "lifecycle hooks"
         many = "one" if kind.exclusive else "any number"
         yield (
-            f"| `{kind.name}` | {kind.contract_version} | {hook} | {many} | `{kind.flag}` | {', '.join(kind.processes)} | "
+            f"| `{kind.name}` | {kind.contract_version} | `{kind.hook}` | {many} | `{kind.flag}` | {', '.join(kind.processes)} | "
             f"{kind.summary} |"
         )
     yield ""
-    for spec in SPECS:
-        module = inspect.getmodule(spec)
-        assert module is not None
+    for module, specs in _specs_by_module().items():
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
-        if spec.__doc__:
-            yield f"{inspect.cleandoc(spec.__doc__)}\n"
-        for name, function in vars(spec).items():
-            if name.startswith("jackfield_"):
-                yield f"### `{name}{_signature(function)}`\n"
-                yield f"{_prose(function)}\n"
-        yield from _classes(module, spec)
+        for spec in specs:
+            if spec.__doc__:
+                yield f"{inspect.cleandoc(spec.__doc__)}\n"
+            for name, function in vars(spec).items():
+                if name.startswith("jackfield_"):
+                    yield f"### `{name}{_signature(function)}`\n"
+                    yield f"{_prose(function)}\n"
+        yield from _classes(module, *specs)
     yield "# Shared\n"
     for module in (common, kv, tables, decisions, logprobs, mover):
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)
         yield from _functions(module)
+
+
+def _specs_by_module() -> dict[ModuleType, list[type]]:
+    found: dict[ModuleType, list[type]] = {}
+    for spec in SPECS:
+        module = inspect.getmodule(spec)
+        assert module is not None
+        found.setdefault(module, []).append(spec)
+    return found
 
 
 def _classes(module: Any, *but: type) -> Iterator[str]:

@@ -16,9 +16,15 @@ OBSERVER = """
 from jackfield.hookspecs import hookimpl
 
 
+class Sulky:
+    @hookimpl
+    def {hook}(self, {argument}):
+        raise ValueError("the observer's own words")
+
+
 @hookimpl
-def {hook}({argument}):
-    raise ValueError("the observer's own words")
+def jackfield_observer():
+    return Sulky()
 """
 
 

@@ -17,21 +17,33 @@ import json, os
 from jackfield.hookspecs import hookimpl
 
 
+class Router:
+    @hookimpl
+    def jackfield_cache_events(self, events):
+        with open(os.environ["ACME_EVENTS"], "a") as file:
+            for event in events:
+                row = [event.action, event.namespace.hex(), event.tokens, event.length]
+                file.write(json.dumps(row) + "\\n")
+
+
 @hookimpl
-def jackfield_cache_events(events):
-    with open(os.environ["ACME_EVENTS"], "a") as file:
-        for event in events:
-            row = [event.action, event.namespace.hex(), event.tokens, event.length]
-            file.write(json.dumps(row) + "\\n")
+def jackfield_observer():
+    return Router()
 """
 
 DEAF = """
 from jackfield.hookspecs import hookimpl
 
 
+class Deaf:
+    @hookimpl
+    def jackfield_requests_finished(self, requests):
+        pass
+
+
 @hookimpl
-def jackfield_requests_finished(requests):
-    pass
+def jackfield_observer():
+    return Deaf()
 """
 
 GREEDY = {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True}

@@ -83,10 +83,16 @@ OBSERVER = """
 from jackfield.hookspecs import hookimpl
 
 
+class Shy:
+    @hookimpl
+    def jackfield_process_started(self, process):
+        if process.role == "detokenizer":
+            raise ValueError("nothing to see here")
+
+
 @hookimpl
-def jackfield_process_started(context):
-    if context.process.role == "detokenizer":
-        raise ValueError("nothing to see here")
+def jackfield_observer():
+    return Shy()
 """
 
 

@@ -100,9 +100,9 @@ def _work(orders: Orders, life: Life) -> None:
     def progress(what: str, done: int, total: int) -> None:
         life.link.send(Progress(what=what, done=done, total=total))
 
-    part: Part = ROLES[orders.role](plan, Path(orders.run_directory), progress)
+    part: Part = ROLES[orders.role](plan, Path(orders.run_directory), process, progress)
     try:
-        part.observers.started(process)
+        part.observers.started()
         life.ring = part.wake
         life.at_work = True
         life.link.send(Ready(limits=part.limits))
@@ -111,7 +111,7 @@ def _work(orders: Orders, life: Life) -> None:
                 part.turn()
             part.settle()
         finally:
-            part.observers.stopping(process)
+            part.observers.stopping()
     finally:
         part.close()
 

@@ -13,7 +13,7 @@ from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.entrypoints.scheduler_side import build_scheduler
 from jackfield.entrypoints.worker_side import make_worker
-from jackfield.hookspecs import StepOutcome, WorkerLimits
+from jackfield.hookspecs import ProcessInfo, StepOutcome, WorkerLimits
 from jackfield.ipc.messages import PluginFaults, PluginReport, ToDetokenizer, ToMain, ToScheduler
 from jackfield.ipc.run_directory import socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
@@ -51,10 +51,10 @@ class Part(Protocol):
 class SchedulerPart:
     """Scheduler, loop and worker. The sockets are bound before the model is loaded, so that nobody waits for them later."""
 
-    def __init__(self, plan: ReplicaPlan, directory: Path, progress: Progress) -> None:
+    def __init__(self, plan: ReplicaPlan, directory: Path, process: ProcessInfo, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="scheduler")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        self.observers = ObserverHub(loaded, ledger)
+        self.observers = ObserverHub(loaded, ledger, process)
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "scheduler"), ToScheduler)
         self._outboxes = (
@@ -98,10 +98,10 @@ class SchedulerPart:
 
 
 class DetokenizerPart:
-    def __init__(self, plan: ReplicaPlan, directory: Path, progress: Progress) -> None:
+    def __init__(self, plan: ReplicaPlan, directory: Path, process: ProcessInfo, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="detokenizer")
         self._ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        self.observers = ObserverHub(loaded, self._ledger)
+        self.observers = ObserverHub(loaded, self._ledger, process)
         self._told = PluginReport(role="detokenizer")
         self.limits: WorkerLimits | None = None
         self._context: zmq.Context[Any] = zmq.Context()
@@ -139,6 +139,6 @@ class DetokenizerPart:
         self._context.term()
 
 
-ROLES: Mapping[str, Callable[[ReplicaPlan, Path, Progress], Part]] = MappingProxyType(
+ROLES: Mapping[str, Callable[[ReplicaPlan, Path, ProcessInfo, Progress], Part]] = MappingProxyType(
     {"scheduler": SchedulerPart, "detokenizer": DetokenizerPart}
 )

@@ -181,7 +181,7 @@ class InlineRuntime:
                 self.loop.settle()
         finally:
             try:
-                self.observers.stopping(process_info(self.stack_hash))
+                self.observers.stopping()
             finally:
                 self.monitor.close()
                 self.scheduler.close()

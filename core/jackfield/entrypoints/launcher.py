@@ -84,7 +84,8 @@ def _wire(
     began: float,
 ) -> InlineRuntime:
     to_scheduler, to_detokenizer, to_main = (InMemoryChannel(types) for types in (ToScheduler, ToDetokenizer, ToMain))
-    observers = ObserverHub(loaded, ledger)
+    hashed = stack_hash(plan.stack)
+    observers = ObserverHub(loaded, ledger, process_info(hashed))
     side = build_scheduler(
         plan,
         loaded,
@@ -96,7 +97,6 @@ def _wire(
         observers=observers,
         ledger=ledger,
     )
-    hashed = stack_hash(plan.stack)
     monitor = make_monitor(
         loaded,
         plan.args,
@@ -140,6 +140,6 @@ def _wire(
         monitor=monitor,
     )
     monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
-    observers.started(process_info(runtime.stack_hash))
+    observers.started()
     monitor.ready()
     return runtime

@@ -100,7 +100,7 @@ class ProcessRuntime:
                 self.supervisor.stop(max(0.0, deadline - time.monotonic()))
             finally:
                 try:
-                    self.observers.stopping(_process(self.stack_hash))
+                    self.observers.stopping()
                 finally:
                     self.resources.close()
 
@@ -151,7 +151,7 @@ def launch_processes(
         # The children load; meanwhile this process reads its own part.
         loaded = load_stack(plan.stack, role="main")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        observers = ObserverHub(loaded, ledger)
+        observers = ObserverHub(loaded, ledger, _process(digest))
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
         processors = request_processors(loaded)
@@ -201,7 +201,7 @@ def launch_processes(
     try:
         failures.attach(runtime)
         monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
-        observers.started(_process(digest))
+        observers.started()
         monitor.ready()
     except BaseException:
         runtime.close()

@@ -88,6 +88,7 @@ from jackfield.hookspecs.model import (
     LoadReport,
     Model,
     ModelEntry,
+    ModelsContext,
     ModelShape,
     ModelSpecs,
     Norm,
@@ -98,6 +99,7 @@ from jackfield.hookspecs.mover import KVMover, Moved
 from jackfield.hookspecs.observer import (
     LIFECYCLE_HOOKS,
     BatchScheduled,
+    LifecycleSpecs,
     ObserverContext,
     ObserverSpecs,
     ProcessInfo,
@@ -148,6 +150,7 @@ SPECS: tuple[type, ...] = (
     LogitsProcessorSpecs,
     MetricsSpecs,
     ObserverSpecs,
+    LifecycleSpecs,
 )
 """Every class of hook specs; the generated hook reference and the loader's checks read this."""
 
@@ -211,6 +214,7 @@ __all__ = [
     "Kind",
     "Launched",
     "Lease",
+    "LifecycleSpecs",
     "LoadReport",
     "LoaderContext",
     "LoaderSpecs",
@@ -232,6 +236,7 @@ __all__ = [
     "ModelSpecs",
     "ModelWorker",
     "ModelWorkerBatch",
+    "ModelsContext",
     "Moved",
     "Need",
     "Norm",

@@ -16,7 +16,7 @@ class Kind:
     name        as in manifests, `[options."<kind>.<instance>"]` and entry-point groups (`jackfield.<name>`)
     group       the folder under `plugins/` in which distributions of this kind live
     contract    (major, minor) of the contract that this core speaks; 0.x is provisional
-    hook        the one hook that a plugin of this kind implements; for `observer`, any of the lifecycle hooks
+    hook        the one hook that a plugin of this kind implements: it is handed a context and gives the plugin's object
     exclusive   exactly one plugin serves (True), or any number (False)
     field       the ServerArgs field that names the plugin; its flag is the same word with dashes
     processes   the process roles that load such a plugin unless its manifest says otherwise
@@ -25,7 +25,7 @@ class Kind:
     name: str
     group: str
     contract: tuple[int, int]
-    hook: str | None
+    hook: str
     exclusive: bool
     field: str
     processes: tuple[str, ...]
@@ -169,11 +169,11 @@ _ALL = (
         name="observer",
         group="observability",
         contract=(0, 1),
-        hook=None,
+        hook="jackfield_observer",
         exclusive=False,
         field="observer",
         processes=("main", "scheduler", "detokenizer"),
-        summary="Watches the lifecycle hooks; answers nothing.",
+        summary="Watches the lifecycle hooks; changes nothing.",
     ),
 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jackfield.hookspecs.attention import AttentionLayer
+from jackfield.hookspecs.common import PluginContext
 from jackfield.hookspecs.kv import KVGroup
 from jackfield.hookspecs.loader import Shard, Weight
 from jackfield.hookspecs.markers import hookspec
@@ -262,16 +263,21 @@ class Model(ABC):
         """Usually `return self.build.load(weights)`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelsContext(PluginContext):
+    """Nothing beyond what every context has."""
+
+
 class ModelSpecs:
     @hookspec
-    def jackfield_models(self) -> Mapping[str, ModelEntry]:  # type: ignore[empty-body]
+    def jackfield_models(self, context: ModelsContext) -> Mapping[str, ModelEntry]:  # type: ignore[empty-body]
         """Hugging Face architecture name -> where its code is.
 
         Process: scheduler, and any that asks for a model's shape. When: once at start. Cost: none, nothing is imported.
         The manifest lists the same names under `architectures`. Example:
 
             @hookimpl
-            def jackfield_models():
+            def jackfield_models(context: ModelsContext) -> Mapping[str, ModelEntry]:
                 return {"LlamaForCausalLM": ModelEntry(shape="pkg.shape:describe", model="pkg.model:Llama")}
         """
 
@@ -286,6 +292,7 @@ __all__: Sequence[str] = (
     "ModelEntry",
     "ModelShape",
     "ModelSpecs",
+    "ModelsContext",
     "Norm",
     "Rotary",
     "UnsupportedModel",

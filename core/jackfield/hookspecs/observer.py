@@ -1,5 +1,5 @@
-"""Kind `observer`: the lifecycle hooks. They watch; they cannot change anything. At most one call a step each, with frozen
-records that are built only when somebody listens."""
+"""Kind `observer`: its object, and the lifecycle hooks that it hears. Observers watch; they cannot change anything. Each hook
+is called at most once a step, with frozen records that are built only when somebody listens."""
 
 from __future__ import annotations
 
@@ -74,28 +74,50 @@ class ObserverContext(PluginContext):
 
 
 class ObserverSpecs:
-    """An observer has no object of its own: it implements any of these at module level and keeps its state in its module,
-    from `jackfield_process_started` (the only one that is handed the options) on. With the inline topology one process
-    plays all roles, so each hook is called there. A run uses an observer at most once, because its state is the module's.
-    Exceptions are counted and logged once per kind of error; at `--plugin-fault-limit` the observer is quarantined, the
-    others go on."""
-
     @hookspec
-    def jackfield_process_started(self, context: ObserverContext) -> None:
-        """Process: each. When: once, after loading and before the first request. Cost: any.
+    def jackfield_observer(self, context: ObserverContext) -> object:
+        """Process: each that the manifest names. When: once, at start. Cost: import here what is heavy.
 
-        Open files here and keep them in a module variable. Example:
+        Returns the observer: an object of any class that has one or more of the lifecycle hooks below as methods, each
+        decorated with `@hookimpl`. Its state is its own, so a stack may use one observer several times under different names.
+        An exception stops the start. Example:
+
+            class Count:
+                def __init__(self) -> None:
+                    self.finished = 0
+
+                @hookimpl
+                def jackfield_requests_finished(self, requests: Sequence[RequestFinished]) -> None:
+                    self.finished += len(requests)
+
 
             @hookimpl
-            def jackfield_process_started(context):
-                log.info("serving with stack %s", context.process.stack_hash)
+            def jackfield_observer(context: ObserverContext) -> Count:
+                return Count()
+        """
+
+
+class LifecycleSpecs:
+    """What an observer may hear: methods of the object that `jackfield_observer` returned. With the inline topology one
+    process plays all roles, so each hook is called there. Exceptions are counted and logged once per kind of error; at
+    `--plugin-fault-limit` the observer is quarantined, the others go on."""
+
+    @hookspec
+    def jackfield_process_started(self, process: ProcessInfo) -> None:
+        """Process: each. When: once, after loading and before the first request. Cost: any.
+
+        Open files here. Example:
+
+            @hookimpl
+            def jackfield_process_started(self, process):
+                log.info("serving with stack %s", process.stack_hash)
         """
 
     @hookspec
     def jackfield_process_stopping(self, process: ProcessInfo) -> None:
         """Process: each. When: once, at an orderly end, for a quarantined observer too. Cost: bounded; flush and close.
 
-        Example: `file.close()`
+        Example: `self.file.close()`
         """
 
     @hookspec
@@ -136,9 +158,9 @@ class ObserverSpecs:
         Example:
 
             @hookimpl
-            def jackfield_step_decided(decision):
+            def jackfield_step_decided(self, decision):
                 if decision.stopped is not None:
-                    reasons[decision.stopped.reason] += 1
+                    self.reasons[decision.stopped.reason] += 1
         """
 
     @hookspec
@@ -165,4 +187,4 @@ class ObserverSpecs:
         """
 
 
-LIFECYCLE_HOOKS: tuple[str, ...] = tuple(name for name in vars(ObserverSpecs) if name.startswith("jackfield_"))
+LIFECYCLE_HOOKS: tuple[str, ...] = tuple(name for name in vars(LifecycleSpecs) if name.startswith("jackfield_"))

@@ -32,7 +32,7 @@ class Hook:
 @cache
 def hook_table() -> Mapping[str, Hook]:
     """Hook name -> what the contract says of it. Raises RuntimeError if the kinds' table and the specs disagree."""
-    by_hook = {kind.hook: kind.name for kind in KINDS.values() if kind.hook is not None}
+    by_hook = {kind.hook: kind.name for kind in KINDS.values()}
     by_hook |= dict.fromkeys(LIFECYCLE_HOOKS, "observer")
     table = {}
     for specs in SPECS:
@@ -56,14 +56,6 @@ def hook_table() -> Mapping[str, Hook]:
     return MappingProxyType(table)
 
 
-def hooks_of(kind: str) -> tuple[Hook, ...]:
-    """The hooks that a plugin of this kind may implement."""
-    return tuple(hook for hook in hook_table().values() if hook.kind == kind)
-
-
 def the_hook(kind: str) -> Hook:
-    """The one hook of a provider kind. KeyError for a kind that has none (observer)."""
-    name = KINDS[kind].hook
-    if name is None:
-        raise KeyError(f"kind {kind!r} has no single hook")
-    return hook_table()[name]
+    """The provider hook of a kind: what its module implements."""
+    return hook_table()[KINDS[kind].hook]

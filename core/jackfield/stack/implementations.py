@@ -1,35 +1,43 @@
-"""Checks of one plugin module's hook implementations against the contract. Calls none of them."""
+"""Checks of a plugin's hook implementations against the contract: of its module, and of an observer's object. Calls none."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from jackfield.config.errors import did_you_mean
+from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS
 from jackfield.hookspecs.markers import PROJECT
-from jackfield.stack.hooks import hook_table, hooks_of
+from jackfield.stack.hooks import hook_table
 
 _MARK = PROJECT + "_impl"
 """Where pluggy's marker leaves its options on a function."""
 
 
 def implementations(module: ModuleType, kind: str) -> tuple[Mapping[str, Callable[..., Any]], list[str]]:
-    """Hook name -> function for the hooks of `kind` in this module, and all that is wrong with the module."""
+    """Hook name -> function for the provider hook of `kind` in this module, and all that is wrong with the module."""
     found: dict[str, Callable[..., Any]] = {}
     problems: list[str] = []
     for attribute, function in vars(module).items():
-        options = getattr(function, _MARK, None) if inspect.isroutine(function) else None
+        if not inspect.isroutine(function):
+            continue
+        options = getattr(function, _MARK, None)
         if not isinstance(options, dict):
             if inspect.isfunction(function) and function.__module__ == module.__name__ and attribute in hook_table():
-                problems.append(f"{attribute} is not decorated with @hookimpl, so it would never be called")
+                problems.append(_undecorated(attribute))
             continue
         name = options.get("specname") or attribute
         hook = hook_table().get(name)
         if hook is None:
             if not options.get("optionalhook"):
                 problems.append(f"there is no hook {name!r}{did_you_mean(name, hook_table())}")
+        elif name in LIFECYCLE_HOOKS:
+            problems.append(
+                f"{name} is a method of the object that {KINDS['observer'].hook} returns, not a function of the module"
+            )
         elif hook.kind != kind:
             problems.append(
                 f"{name} is a hook of kind {hook.kind!r}; a module of kind {kind!r} cannot hold it: "
@@ -39,9 +47,48 @@ def implementations(module: ModuleType, kind: str) -> tuple[Mapping[str, Callabl
             problems.extend(_shape_problems(name, function, options, hook.parameters))
             found[name] = function
     if not found and not problems:
-        expected = " or ".join(hook.name for hook in hooks_of(kind)[:3])
-        problems.append(f"the module registers no hook of kind {kind!r}: decorate {expected} with @hookimpl")
+        problems.append(
+            f"the module registers no hook of kind {kind!r}: decorate {KINDS[kind].hook} with @hookimpl, which comes from "
+            "jackfield.hookspecs"
+        )
     return MappingProxyType(found), problems
+
+
+def lifecycle_methods(observer: object) -> tuple[Mapping[str, Callable[..., Any]], list[str]]:
+    """Lifecycle hook -> bound method of an observer, and all that is wrong with it. Reads no property of the object."""
+    found: dict[str, Callable[..., Any]] = {}
+    problems: list[str] = []
+    for attribute in dir(observer):
+        static = inspect.getattr_static(observer, attribute)
+        if isinstance(static, cached_property) or not inspect.isroutine(static):
+            continue
+        method = getattr(observer, attribute)
+        options = getattr(method, _MARK, None)
+        if not isinstance(options, dict):
+            if attribute in LIFECYCLE_HOOKS:
+                problems.append(_undecorated(attribute))
+            continue
+        name = options.get("specname") or attribute
+        if name in LIFECYCLE_HOOKS:
+            problems.extend(_shape_problems(name, method, options, hook_table()[name].parameters))
+            found[name] = method
+        elif not options.get("optionalhook"):
+            problems.append(f"there is no lifecycle hook {name!r}{did_you_mean(name, LIFECYCLE_HOOKS)}")
+    if not found and not problems:
+        problems.append(
+            f"a {type(observer).__name__} hears nothing: decorate a method such as {LIFECYCLE_HOOKS[0]} with @hookimpl, which "
+            "comes from jackfield.hookspecs"
+        )
+    return MappingProxyType(found), problems
+
+
+def named_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of all that the core could pass, what this implementation asks for: one that is older than an argument works on."""
+    return {name: given[name] for name in declared_parameters(function)}
+
+
+def _undecorated(name: str) -> str:
+    return f"{name} is not decorated with @hookimpl, so it would never be called"
 
 
 def _shape_problems(

@@ -19,7 +19,7 @@ from jackfield.hookspecs import SPECS, ModelEntry, ModelSourceError, Unsupported
 from jackfield.hookspecs.markers import PROJECT
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.hooks import the_hook
-from jackfield.stack.implementations import implementations
+from jackfield.stack.implementations import implementations, named_arguments
 from jackfield.stack.imports import import_plugin_module, told
 from jackfield.stack.options import validated_options
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
@@ -45,9 +45,11 @@ class LoadedPlugin:
         selected = self.selected
         hook = the_hook(selected.kind)
         assert hook.context is not None
-        context = hook.context(**self._common(), **fields)
+        assert hook.returns is not None
+        given = {"context": hook.context(**self._common(), **fields)}
+        function = self.hooks[hook.name]
         try:
-            made = self.hooks[hook.name](context=context)
+            made = function(**named_arguments(function, given))
         except ConfigurationError:
             raise
         except (ModelSourceError, UnsupportedModel) as error:
@@ -56,17 +58,12 @@ class LoadedPlugin:
             raise PluginLoadError(
                 f"{selected.described} could not be made: {hook.name} raised {told(error)}"
             ) from error
-        assert hook.returns is not None
-        if not isinstance(made, hook.returns):
+        if made is None or not isinstance(made, hook.returns):
             raise PluginLoadError(
                 f"{selected.described}: {hook.name} returned {type(made).__name__}, "
                 f"not a {hook.returns.__module__}.{hook.returns.__qualname__}"
             )
         return made
-
-    def context_fields(self) -> dict[str, Any]:
-        """The fields that every context has; for the observers' context, which the hub makes."""
-        return self._common()
 
     def _common(self) -> dict[str, Any]:
         selected = self.selected
@@ -125,11 +122,8 @@ class LoadedStack:
         plugin = self.plugin("model")
         hook = the_hook("model")
         selected = plugin.selected
-        try:
-            entries = plugin.hooks[hook.name]()
-        except (Exception, SystemExit) as error:
-            raise PluginLoadError(f"{selected.described}: {hook.name} raised {told(error)}") from error
-        if not isinstance(entries, Mapping) or not all(isinstance(entry, ModelEntry) for entry in entries.values()):
+        entries = plugin.make({})
+        if not all(isinstance(entry, ModelEntry) for entry in entries.values()):
             raise PluginLoadError(f"{selected.described}: {hook.name} must return a mapping of ModelEntry")
         difference = set(entries) ^ set(selected.manifest.architectures)
         if difference:

@@ -1,15 +1,19 @@
-"""Notifies observers, one by one under a guard, in stack order. Costs one dictionary look-up when nobody listens."""
+"""Makes the observers of a process, and notifies them one by one under a guard, in stack order.
+
+Costs one dictionary look-up when nobody listens.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ObserverContext, ProcessInfo
+from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ProcessInfo
+from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.faults import FaultLedger
-from jackfield.stack.implementations import declared_parameters
+from jackfield.stack.implementations import declared_parameters, lifecycle_methods
 from jackfield.stack.loading import LoadedPlugin, LoadedStack
 
 _STARTED = "jackfield_process_started"
@@ -19,11 +23,10 @@ _STOPPING = "jackfield_process_stopping"
 class _Listener:
     """One observer's implementation of one hook, with the time spent in it."""
 
-    __slots__ = ("calls", "function", "key", "parameters", "plugin", "seconds")
+    __slots__ = ("calls", "function", "key", "parameters", "seconds")
 
-    def __init__(self, plugin: LoadedPlugin, function: Callable[..., Any]) -> None:
-        self.plugin = plugin
-        self.key = plugin.selected.key
+    def __init__(self, key: str, function: Callable[..., Any]) -> None:
+        self.key = key
         self.function = function
         self.parameters = declared_parameters(function)
         self.calls = 0
@@ -31,22 +34,29 @@ class _Listener:
 
 
 class ObserverHub:
-    """The observers of one process.
+    """The observers of one process. Raises PluginLoadError if one of them cannot be made or breaks the contract.
 
-    An exception is booked with scope COUNT; an observer that reaches the limit is not called again. In mode "raise"
-    `notify` lets the ledger's PluginStop through.
+    An exception out of a lifecycle hook is booked with scope COUNT; an observer that reaches the limit is not called again.
+    In mode "raise" `notify` lets the ledger's PluginStop through.
     """
 
     def __init__(
-        self, loaded: LoadedStack, ledger: FaultLedger, *, timer: Callable[[], float] = time.perf_counter
+        self,
+        loaded: LoadedStack,
+        ledger: FaultLedger,
+        process: ProcessInfo,
+        *,
+        timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._ledger = ledger
+        self._process = process
         self._timer = timer
         # Inline, requests are told of on the thread that submits them, and steps on the one that runs them; an observer
         # is never called twice at once.
         self._lock = threading.RLock()
+        made = [(plugin.selected.key, _made(plugin, process)) for plugin in loaded.of("observer")]
         self._all: dict[str, list[_Listener]] = {
-            name: [_Listener(plugin, plugin.hooks[name]) for plugin in loaded.of("observer") if name in plugin.hooks]
+            name: [_Listener(key, methods[name]) for key, methods in made if name in methods]
             for name in LIFECYCLE_HOOKS
         }
         self._live: dict[str, tuple[_Listener, ...]] = {}
@@ -61,16 +71,14 @@ class ObserverHub:
         for listener in self._live[hook_name]:
             self._call(listener, kwargs)
 
-    def started(self, process: ProcessInfo) -> None:
-        """`jackfield_process_started`, for which each observer has a context of its own."""
-        for listener in self._live[_STARTED]:
-            context = ObserverContext(**listener.plugin.context_fields(), process=process)
-            self._call(listener, {"context": context})
+    def started(self) -> None:
+        """`jackfield_process_started`."""
+        self.notify(_STARTED, process=self._process)
 
-    def stopping(self, process: ProcessInfo) -> None:
+    def stopping(self) -> None:
         """`jackfield_process_stopping`. A quarantined observer is called as well, this once: it has things to close."""
         for listener in self._all[_STOPPING]:
-            self._call(listener, {"process": process})
+            self._call(listener, {"process": self._process})
 
     def timings(self) -> dict[str, dict[str, dict[str, float]]]:
         """Plugin "kind.instance" -> hook -> {calls, seconds}; hooks that were never called are left out."""
@@ -102,3 +110,12 @@ class ObserverHub:
             name: tuple(listener for listener in listeners if not self._ledger.quarantined(listener.key))
             for name, listeners in self._all.items()
         }
+
+
+def _made(plugin: LoadedPlugin, process: ProcessInfo) -> Mapping[str, Callable[..., Any]]:
+    """The lifecycle hooks of one observer, made now."""
+    methods, problems = lifecycle_methods(plugin.make({"process": process}))
+    if problems:
+        selected = plugin.selected
+        raise PluginLoadError(f"{selected.described} breaks the contract ({selected.module}): {'; '.join(problems)}")
+    return methods

@@ -225,11 +225,6 @@ class _Resolver:
             choice = Selector(self.catalogue, (), self.provenance).named(
                 kind, use.plugin, field, self._hardware_problems
             )
-            if kind == "observer" and sum(other.plugin == use.plugin for other in uses) > 1:
-                raise ConfigurationError(
-                    f"{self.selector.source(field)}: {described(choice.row)} is used more than once; an observer keeps its "
-                    "state in its module, so one use of it is the most"
-                )
             self._add(kind, choice, instance=use.instance)
         flag = KINDS[kind].flag
         self.selector.set_aside(kind, f"not named by {flag}", [use.plugin for use in uses])

@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from jackfield.hookspecs import (
     CORE_LAYOUTS,
     AttentionContext,
+    ModelsContext,
     ModelSource,
     Shard,
     WorkerContext,
@@ -93,7 +94,9 @@ def make_context(source: ModelSource, **changes: Any) -> WorkerContext:
         "source": source,
         "config": config,
         "shape": shape,
-        "model": jackfield_models()[config["architectures"][0]],
+        "model": jackfield_models(ModelsContext(kind="model", name="llama", instance="llama"))[
+            config["architectures"][0]
+        ],
         "layout": CORE_LAYOUTS["nhd-paged"],
         "attention": {"prefill": ("torch", attention_maker), "decode": ("torch", attention_maker)},
         "ops": lambda fields: TorchOps(),

@@ -20,6 +20,7 @@ HOOKS = {
     "worker": "jackfield_model_worker",
     "ops": "jackfield_ops",
     "metrics": "jackfield_metrics_sink",
+    "observer": "jackfield_observer",
 }
 
 POLICY = """

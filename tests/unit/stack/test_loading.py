@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.hookspecs import LIFECYCLE_HOOKS, SPECS, AttentionContext
+from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, AttentionContext
 from jackfield.stack.discovery import discover
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.hooks import hook_table
@@ -110,7 +110,7 @@ def test_only_the_plugins_of_the_role_are_imported(live_site: Site) -> None:
 
 
 def test_the_manifest_may_narrow_the_processes(live_site: Site) -> None:
-    source = "from jackfield.hookspecs import hookimpl\n@hookimpl\ndef jackfield_requests_received(requests): ...\n"
+    source = "from jackfield.hookspecs import hookimpl\n@hookimpl\ndef jackfield_observer(): ...\n"
     selected = install(live_site, source, "observer", processes=["main"])
     assert load(selected, role="main").has("observer")
     assert not load(selected, role="scheduler").has("observer")
@@ -196,11 +196,17 @@ def test_hook_implementations_that_break_the_contract(live_site: Site, source: s
     assert text in load_refused(live_site, source)
 
 
-def test_a_forgotten_decorator_on_one_of_several_observer_hooks_is_found(live_site: Site) -> None:
-    source = IMPORT + (
-        "@hookimpl\ndef jackfield_requests_received(requests): ...\ndef jackfield_requests_finished(requests): ...\n"
+def test_a_lifecycle_hook_of_the_module_is_told_to_move(live_site: Site) -> None:
+    source = IMPORT + "@hookimpl\ndef jackfield_requests_received(requests): ...\n"
+    assert "is a method of the object that jackfield_observer returns" in load_refused(live_site, source, "observer")
+
+
+@pytest.mark.goal_row(18)
+def test_a_hook_is_passed_only_the_arguments_that_it_names(live_site: Site) -> None:
+    source = POLICY.replace("jackfield_schedule_policy(context)", "jackfield_schedule_policy()").replace(
+        "Policy(context)", "Policy(None)"
     )
-    assert "jackfield_requests_finished is not decorated" in load_refused(live_site, source, "observer")
+    assert load(install(live_site, source)).make("schedule_policy", **FIELDS).context is None
 
 
 def test_an_implementation_may_be_named_otherwise_and_need_no_context(live_site: Site) -> None:
@@ -241,21 +247,35 @@ def test_models_that_differ_from_the_manifest(live_site: Site) -> None:
         loaded.models()
 
 
-def test_models_that_are_no_mapping(live_site: Site) -> None:
-    loaded = load(
-        install(live_site, IMPORT + "@hookimpl\ndef jackfield_models(): return ['LlamaForCausalLM']", "model")
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("['LlamaForCausalLM']", "returned list, not a collections.abc.Mapping"),
+        ("{'LlamaForCausalLM': 'a.b:C'}", "must return a mapping of ModelEntry"),
+    ],
+)
+def test_models_that_are_no_mapping_of_entries(live_site: Site, answer: str, text: str) -> None:
+    source = IMPORT + f"@hookimpl\ndef jackfield_models(): return {answer}"
+    with pytest.raises(PluginLoadError, match=text):
+        load(install(live_site, source, "model")).models()
+
+
+def test_models_get_a_context(live_site: Site) -> None:
+    source = MODELS.replace("jackfield_models()", "jackfield_models(context)").replace(
+        "a.b:D", "{context.instance}.b:D"
     )
-    with pytest.raises(PluginLoadError, match="must return a mapping of ModelEntry"):
-        loaded.models()
+    source = source.replace('model="', 'model=f"')
+    assert load(install(live_site, source, "model")).models()["LlamaForCausalLM"].model == "mine.b:D"
 
 
 def test_the_hook_table_holds_every_hook_of_the_contract() -> None:
     declared = {name for specs in SPECS for name in vars(specs) if name.startswith("jackfield_")}
     assert set(hook_table()) == declared
-    assert {name for name, hook in hook_table().items() if hook.kind == "observer"} == set(LIFECYCLE_HOOKS)
-    assert all(
-        hook.parameters == ("context",) for hook in hook_table().values() if hook.returns and hook.kind != "model"
-    )
+    heard = {name for name, hook in hook_table().items() if hook.kind == "observer"}
+    assert heard == {"jackfield_observer", *LIFECYCLE_HOOKS}
+    assert {hook.name for hook in hook_table().values() if hook.parameters == ("context",)} == {
+        kind.hook for kind in KINDS.values()
+    }
 
 
 def test_a_row_without_options_has_the_manifest_type() -> None:

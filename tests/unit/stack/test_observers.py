@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from types import MappingProxyType, ModuleType
+from functools import cached_property
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jackfield.hookspecs import LIFECYCLE_HOOKS, ObserverContext, ProcessInfo
-from jackfield.stack.errors import PluginStop
+from jackfield.hookspecs import LIFECYCLE_HOOKS, ObserverContext, ProcessInfo, hookimpl
+from jackfield.stack.errors import PluginLoadError, PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedPlugin, LoadedStack
 from jackfield.stack.manifest import ManifestRow
@@ -19,8 +20,8 @@ RECEIVED = "jackfield_requests_received"
 PROCESS = ProcessInfo(role="inline", pid=1, stack_hash="0")
 
 
-def observer(name: str, **hooks: Callable[..., Any]) -> LoadedPlugin:
-    selected = SelectedPlugin(
+def selected(name: str) -> SelectedPlugin:
+    return SelectedPlugin(
         kind="observer",
         name=name,
         instance=name,
@@ -31,12 +32,25 @@ def observer(name: str, **hooks: Callable[..., Any]) -> LoadedPlugin:
         manifest=ManifestRow(kind="observer", name=name),
         reason="",
     )
-    return LoadedPlugin(selected=selected, module=ModuleType("x"), options=None, hooks=MappingProxyType(hooks))
+
+
+def observer(name: str, **hooks: Callable[..., Any]) -> LoadedPlugin:
+    made = SimpleNamespace(**{hook: hookimpl(function) for hook, function in hooks.items()})
+    return provided(name, lambda: made)
+
+
+def provided(name: str, make: Callable[..., Any]) -> LoadedPlugin:
+    return LoadedPlugin(
+        selected=selected(name),
+        module=ModuleType("x"),
+        options=None,
+        hooks=MappingProxyType({"jackfield_observer": make}),
+    )
 
 
 def hub(*observers: LoadedPlugin, ledger: FaultLedger | None = None, **more: Any) -> ObserverHub:
     stack = ResolvedStack(plugins=tuple(plugin.selected for plugin in observers))
-    return ObserverHub(LoadedStack(stack, "inline", observers), ledger or FaultLedger(), **more)
+    return ObserverHub(LoadedStack(stack, "inline", observers), ledger or FaultLedger(), PROCESS, **more)
 
 
 def test_nobody_listens() -> None:
@@ -57,22 +71,86 @@ def test_observers_are_called_in_stack_order_with_what_they_ask_for() -> None:
     assert heard == ["one (1,)", "two"]
 
 
-def test_each_observer_is_started_with_its_own_context() -> None:
-    contexts: list[ObserverContext] = []
-    listening = hub(
-        observer("one", jackfield_process_started=lambda context: contexts.append(context)),
-        observer("two", jackfield_process_started=lambda context: contexts.append(context)),
-    )
-    listening.started(PROCESS)
-    assert [(context.name, context.process, context.prompt_text) for context in contexts] == [
+class Counter:
+    """An observer with a state of its own."""
+
+    def __init__(self, context: ObserverContext) -> None:
+        self.context = context
+        self.heard: list[Any] = []
+
+    @property
+    def jackfield_requests_received(self) -> None:
+        raise AssertionError("nobody may read a property to find the hooks")
+
+    @cached_property
+    def costly(self) -> None:
+        raise AssertionError("nor this")
+
+    @hookimpl
+    def jackfield_process_started(self, process: ProcessInfo) -> None:
+        self.heard.append(process)
+
+    @hookimpl(specname="jackfield_requests_finished")
+    def counted(self) -> None:
+        self.heard.append(self.context.instance)
+
+
+def test_each_use_is_an_object_of_its_own_made_with_its_context_and_started() -> None:
+    made: list[Counter] = []
+
+    def make(context: ObserverContext) -> Counter:
+        made.append(Counter(context))
+        return made[-1]
+
+    listening = hub(provided("one", make), provided("two", make))
+    assert [(one.context.name, one.context.process, one.context.prompt_text) for one in made] == [
         ("one", PROCESS, False),
         ("two", PROCESS, False),
     ]
+    listening.started()
+    listening.notify("jackfield_requests_finished", requests=())
+    assert [one.heard for one in made] == [[PROCESS, "one"], [PROCESS, "two"]]
+    assert not listening.listens(RECEIVED)
+
+
+class _Broken:
+    @hookimpl
+    def jackfield_requests_finnished(self, requests: Any) -> None: ...
+
+    def jackfield_requests_received(self, requests: Any) -> None: ...
+
+    @hookimpl
+    def jackfield_batch_scheduled(self, bath: Any) -> None: ...
+
+    @hookimpl
+    async def jackfield_batch_committed(self, record: Any) -> None: ...
+
+    @hookimpl
+    def jackfield_observer(self, context: Any) -> None: ...
+
+
+def test_an_object_that_breaks_the_contract_is_told_all_that_is_wrong() -> None:
+    with pytest.raises(PluginLoadError, match=r"observer plugin 'one' \(acme 1\) breaks the contract") as caught:
+        hub(provided("one", _Broken))
+    message = str(caught.value)
+    assert "no lifecycle hook 'jackfield_requests_finnished'; did you mean 'jackfield_requests_finished'?" in message
+    assert "jackfield_requests_received is not decorated with @hookimpl" in message
+    assert "jackfield_batch_scheduled has the unknown argument 'bath'; did you mean 'batch'?" in message
+    assert "jackfield_batch_committed is async" in message
+    assert "no lifecycle hook 'jackfield_observer'" in message
+
+
+@pytest.mark.parametrize(
+    ("made", "text"), [(None, "returned NoneType, not a builtins.object"), ("text", "a str hears nothing")]
+)
+def test_an_object_that_hears_nothing_is_refused(made: object, text: str) -> None:
+    with pytest.raises(PluginLoadError, match=text):
+        hub(provided("one", lambda: made))
 
 
 def test_stopping_reaches_everybody() -> None:
     heard: list[ProcessInfo] = []
-    hub(observer("one", jackfield_process_stopping=lambda process: heard.append(process))).stopping(PROCESS)
+    hub(observer("one", jackfield_process_stopping=lambda process: heard.append(process))).stopping()
     assert heard == [PROCESS]
 
 
@@ -89,7 +167,7 @@ def test_a_quarantined_observer_is_told_of_the_end_so_that_it_can_close() -> Non
     )
     listening.notify(RECEIVED, requests=())
     assert ledger.quarantined("observer.bad")
-    listening.stopping(PROCESS)
+    listening.stopping()
     assert heard == [PROCESS]
 
 

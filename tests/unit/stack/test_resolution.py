@@ -291,9 +291,16 @@ def test_two_uses_of_a_sink_are_two_instances() -> None:
     assert [(s.key, s.options) for s in sinks] == [("metrics.prometheus", {}), ("metrics.audit", {"port": 1})]
 
 
-def test_two_uses_of_one_observer_are_refused() -> None:
-    uses = (PluginUse(plugin="jsonl"), PluginUse.model_validate({"plugin": "jsonl", "as": "second"}))
-    assert "used more than once" in refused(observer=uses)
+def test_two_uses_of_an_observer_are_two_instances_in_the_order_of_the_stack() -> None:
+    uses = (
+        PluginUse.model_validate({"plugin": "jsonl", "as": "second", "options": {"directory": "b"}}),
+        PluginUse.model_validate({"plugin": "jsonl", "options": {"directory": "a"}}),
+    )
+    observers = resolved(observer=uses).stack.of("observer")
+    assert [(use.key, use.options) for use in observers] == [
+        ("observer.second", {"directory": "b"}),
+        ("observer.jsonl", {"directory": "a"}),
+    ]
 
 
 def test_without_the_model_what_depends_on_it_is_open_and_noted() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jackfield.hookspecs import ModelEntry, hookimpl
+from jackfield.hookspecs import ModelEntry, ModelsContext, hookimpl
 
 
 @hookimpl
-def jackfield_models() -> Mapping[str, ModelEntry]:
+def jackfield_models(context: ModelsContext) -> Mapping[str, ModelEntry]:
     """One code serves the family; the differences are data (`settings.FAMILIES`)."""
     from jackfield_models_llama.settings import FAMILIES
 

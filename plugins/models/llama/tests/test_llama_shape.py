@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from jackfield.hookspecs import Shard, UnsupportedModel
+from jackfield.hookspecs import ModelsContext, Shard, UnsupportedModel
 from jackfield_models_llama.llama import jackfield_models
 from jackfield_models_llama.settings import FAMILIES, read_settings
 from jackfield_models_llama.shape import describe
+
+CONTEXT = ModelsContext(kind="model", name="llama", instance="llama")
 
 SMOLLM2: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -207,7 +209,7 @@ def test_the_manifest_lists_what_the_hook_offers() -> None:
 
     manifest = tomllib.loads((files("jackfield_models_llama") / "plugin.toml").read_text())
     (row,) = manifest["plugin"]
-    assert sorted(row["architectures"]) == sorted(jackfield_models())
+    assert sorted(row["architectures"]) == sorted(jackfield_models(CONTEXT))
 
 
 def test_describing_imports_no_torch() -> None:
@@ -215,7 +217,9 @@ def test_describing_imports_no_torch() -> None:
         "import sys, json\n"
         "from jackfield_models_llama.llama import jackfield_models\n"
         "from importlib import import_module\n"
-        "module, name = jackfield_models()['LlamaForCausalLM'].shape.split(':')\n"
+        "from jackfield.hookspecs import ModelsContext\n"
+        "context = ModelsContext(kind='model', name='llama', instance='llama')\n"
+        "module, name = jackfield_models(context)['LlamaForCausalLM'].shape.split(':')\n"
         "from jackfield.hookspecs import Shard\n"
         "getattr(import_module(module), name)(json.loads(sys.argv[1]), Shard())\n"
         "heavy = {'torch', 'transformers', 'numpy.testing'} & set(sys.modules)\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +25,46 @@ from jackfield.hookspecs import (
     StepRecord,
     WaitReason,
 )
-from jackfield_observability_jsonl import jsonl
+from jackfield_observability_jsonl.jsonl import jackfield_observer
+from jackfield_observability_jsonl.observer import JsonlObserver
 from jackfield_observability_jsonl.options import JsonlOptions
 from jackfield_observability_jsonl.run_log import RunLog
+
+Start = Callable[..., JsonlObserver]
 
 
 def process(role: str = "inline", pid: int = 7) -> ProcessInfo:
     return ProcessInfo(role=role, pid=pid, stack_hash="ab12")
 
 
-def start(directory: Path, role: str = "inline", **options: Any) -> None:
-    jsonl.jackfield_process_started(
-        ObserverContext(
+@pytest.fixture
+def make() -> Iterator[Callable[..., JsonlObserver]]:
+    made: list[JsonlObserver] = []
+
+    def one(directory: Path, **options: Any) -> JsonlObserver:
+        context = ObserverContext(
             kind="observer",
             name="jsonl",
             instance="jsonl",
             options=JsonlOptions(directory=directory, **options),
-            process=process(role),
+            process=process(),
         )
-    )
+        made.append(jackfield_observer(context))
+        return made[-1]
+
+    yield one
+    for observer in made:
+        observer.jackfield_process_stopping(process())
 
 
-@pytest.fixture(autouse=True)
-def stopped_at_the_end() -> Iterator[None]:
-    yield
-    while jsonl._State.log is not None:
-        jsonl.jackfield_process_stopping(process())
+@pytest.fixture
+def start(make: Callable[..., JsonlObserver]) -> Start:
+    def started(directory: Path, role: str = "inline", **options: Any) -> JsonlObserver:
+        observer = make(directory, **options)
+        observer.jackfield_process_started(process(role))
+        return observer
+
+    return started
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -102,14 +116,14 @@ COMMITTED = StepRecord(
 )
 
 
-def test_every_event_becomes_a_line(tmp_path: Path) -> None:
+def test_every_event_becomes_a_line(tmp_path: Path, start: Start) -> None:
     directory = tmp_path / "new" / "logs"
-    start(directory)
-    jsonl.jackfield_requests_received([RECEIVED, RECEIVED])
-    jsonl.jackfield_batch_scheduled(SCHEDULED)
-    jsonl.jackfield_batch_committed(COMMITTED)
-    jsonl.jackfield_requests_retracted([5, 6])
-    jsonl.jackfield_requests_finished([FINISHED])
+    observer = start(directory)
+    observer.jackfield_requests_received([RECEIVED, RECEIVED])
+    observer.jackfield_batch_scheduled(SCHEDULED)
+    observer.jackfield_batch_committed(COMMITTED)
+    observer.jackfield_requests_retracted([5, 6])
+    observer.jackfield_requests_finished([FINISHED])
     requests = lines(directory / "requests.jsonl")  # before the end: each line is there at once
     assert [row["event"] for row in requests] == ["started", "received", "received", "finished"]
     assert requests[0].items() >= {"role": "inline", "pid": 7, "stack_hash": "ab12"}.items()
@@ -131,7 +145,7 @@ def test_every_event_becomes_a_line(tmp_path: Path) -> None:
         "e2e_latency": 0.25,
         "stage_times": {"queue": 0.1},
     }
-    jsonl.jackfield_process_stopping(process())
+    observer.jackfield_process_stopping(process())
     steps = lines(directory / "steps.jsonl")
     assert [row["event"] for row in steps] == ["started", "scheduled", "committed", "retracted", "stopped"]
     assert steps[1]["uids"] == [1, 2**40]
@@ -140,33 +154,33 @@ def test_every_event_becomes_a_line(tmp_path: Path) -> None:
     assert steps[3]["uids"] == [5, 6]
 
 
-def test_each_process_writes_its_own_file(tmp_path: Path) -> None:
-    start(tmp_path, "main")
-    jsonl.jackfield_requests_received([RECEIVED])
-    jsonl.jackfield_process_stopping(process("main"))
+def test_each_process_writes_its_own_file(tmp_path: Path, start: Start) -> None:
+    observer = start(tmp_path, "main")
+    observer.jackfield_requests_received([RECEIVED])
+    observer.jackfield_process_stopping(process("main"))
     assert [path.name for path in tmp_path.iterdir()] == ["requests.jsonl"]
-    start(tmp_path, "scheduler")
-    jsonl.jackfield_batch_scheduled(SCHEDULED)
-    jsonl.jackfield_process_stopping(process("scheduler"))
+    observer = start(tmp_path, "scheduler")
+    observer.jackfield_batch_scheduled(SCHEDULED)
+    observer.jackfield_process_stopping(process("scheduler"))
     assert len(lines(tmp_path / "steps.jsonl")) == 3
     assert len(lines(tmp_path / "requests.jsonl")) == 3
-    start(tmp_path, "detokenizer")
+    observer = start(tmp_path, "detokenizer")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lives.jsonl", "requests.jsonl", "steps.jsonl"]
 
 
-def test_a_second_run_appends(tmp_path: Path) -> None:
+def test_a_second_run_appends(tmp_path: Path, start: Start) -> None:
     for _ in range(2):
-        start(tmp_path)
-        jsonl.jackfield_requests_finished([FINISHED])
-        jsonl.jackfield_process_stopping(process())
+        observer = start(tmp_path)
+        observer.jackfield_requests_finished([FINISHED])
+        observer.jackfield_process_stopping(process())
     events = [row["event"] for row in lines(tmp_path / "requests.jsonl")]
     assert events == ["started", "finished", "stopped"] * 2
 
 
-def test_text_is_written_when_it_was_granted_whatever_is_in_it(tmp_path: Path) -> None:
-    start(tmp_path)
+def test_text_is_written_when_it_was_granted_whatever_is_in_it(tmp_path: Path, start: Start) -> None:
+    observer = start(tmp_path)
     odd = 'a "b"\n\x00 \u2028 日本 😀 \udc80'
-    jsonl.jackfield_requests_received(
+    observer.jackfield_requests_received(
         [RequestReceived(rid="b", received_at=0.0, prompt_tokens=1, max_new_tokens=1, stream=False, prompt=odd)]
     )
     raw = (tmp_path / "requests.jsonl").read_bytes()
@@ -175,46 +189,45 @@ def test_text_is_written_when_it_was_granted_whatever_is_in_it(tmp_path: Path) -
     assert "日本".encode() in raw
 
 
-def test_steps_can_be_left_out(tmp_path: Path) -> None:
-    start(tmp_path, steps=False)
-    jsonl.jackfield_batch_scheduled(SCHEDULED)
-    jsonl.jackfield_batch_committed(COMMITTED)
-    jsonl.jackfield_requests_retracted([1])
-    jsonl.jackfield_step_decided(DECIDED)
+def test_steps_can_be_left_out(tmp_path: Path, start: Start) -> None:
+    observer = start(tmp_path, steps=False)
+    observer.jackfield_batch_scheduled(SCHEDULED)
+    observer.jackfield_batch_committed(COMMITTED)
+    observer.jackfield_requests_retracted([1])
+    observer.jackfield_step_decided(DECIDED)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lives.jsonl", "requests.jsonl"]
 
 
-def test_two_uses_share_one_directory_and_no_more(tmp_path: Path) -> None:
-    start(tmp_path)
-    start(tmp_path)
-    with pytest.raises(RuntimeError, match="one process can have one log"):
-        start(tmp_path / "other")
-    jsonl.jackfield_process_stopping(process())
-    jsonl.jackfield_requests_finished([FINISHED])
-    jsonl.jackfield_process_stopping(process())
-    events = [row["event"] for row in lines(tmp_path / "requests.jsonl")]
-    assert events == ["started", "started", "finished", "stopped"]
+@pytest.mark.goal_row(5)
+def test_two_uses_have_a_log_each(tmp_path: Path, start: Start) -> None:
+    one, two = start(tmp_path / "one"), start(tmp_path / "two", steps=False)
+    one.jackfield_process_stopping(process())
+    two.jackfield_requests_finished([FINISHED])
+    two.jackfield_process_stopping(process())
+    events = [[row["event"] for row in lines(tmp_path / name / "requests.jsonl")] for name in ("one", "two")]
+    assert events == [["started", "stopped"], ["started", "finished", "stopped"]]
 
 
-def test_calls_before_the_start_and_after_the_end_are_errors(tmp_path: Path) -> None:
+def test_calls_before_the_start_and_after_the_end_are_errors(tmp_path: Path, make: Start) -> None:
+    observer = make(tmp_path)
     with pytest.raises(RuntimeError, match="before it was started"):
-        jsonl.jackfield_requests_finished([FINISHED])
-    jsonl.jackfield_process_stopping(process())
-    start(tmp_path)
-    jsonl.jackfield_process_stopping(process())
+        observer.jackfield_requests_finished([FINISHED])
+    observer.jackfield_process_stopping(process())
+    observer.jackfield_process_started(process())
+    observer.jackfield_process_stopping(process())
     with pytest.raises(RuntimeError, match="after it was stopped"):
-        jsonl.jackfield_batch_committed(COMMITTED)
+        observer.jackfield_batch_committed(COMMITTED)
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_and_leaves_nothing_open(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_an_error_and_leaves_nothing_open(tmp_path: Path, start: Start) -> None:
+    before = len(os.listdir("/proc/self/fd"))
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         start(tmp_path / "file" / "logs")
     (tmp_path / "logs" / "steps.jsonl").mkdir(parents=True)
     with pytest.raises(OSError, match="steps"):
         start(tmp_path / "logs")
-    assert jsonl._State.log is None
-    start(tmp_path / "good")
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_directory_must_be_named(tmp_path: Path) -> None:
@@ -241,11 +254,11 @@ def test_descriptors_are_closed_even_if_the_last_line_cannot_be_written(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_decision_is_one_line_and_a_life_is_one_line_of_its_own_file(tmp_path: Path) -> None:
-    start(tmp_path)
-    jsonl.jackfield_step_decided(DECIDED)
-    jsonl.jackfield_requests_explained([{"id": "a", "events": []}, {"id": "b", "events": []}])
-    jsonl.jackfield_process_stopping(process())
+def test_a_decision_is_one_line_and_a_life_is_one_line_of_its_own_file(tmp_path: Path, start: Start) -> None:
+    observer = start(tmp_path)
+    observer.jackfield_step_decided(DECIDED)
+    observer.jackfield_requests_explained([{"id": "a", "events": []}, {"id": "b", "events": []}])
+    observer.jackfield_process_stopping(process())
     _, decided, _ = lines(tmp_path / "steps.jsonl")
     assert (decided["event"], decided["step"], decided["candidates"]) == ("decided", 4, [5, 6])
     assert decided["chosen"] == [{"uid": 5, "tokens": 7, "cached": 2}]
