@@ -1,158 +1,183 @@
 """The contract: what a plugin imports. Standard library, NumPy and pluggy only; nothing else of Jackfield.
 
 One module a kind, each with its hook, its base class or protocol, and the frozen records that cross the seam.
+
+Nothing is imported before it is asked for: a program that reads the table of kinds need not wait for NumPy.
 """
 
-from jackfield.hookspecs.attention import (
-    AttentionBackend,
-    AttentionBatch,
-    AttentionContext,
-    AttentionLayer,
-    AttentionLimits,
-    AttentionMode,
-    AttentionPlan,
-    AttentionSpecs,
-    HostLengths,
-)
-from jackfield.hookspecs.cache import (
-    CacheContext,
-    CacheEvent,
-    CacheKey,
-    CacheSizes,
-    Committed,
-    Evicted,
-    Lease,
-    PrefixCache,
-    PrefixCacheSpecs,
-    PrefixForest,
-    window_floor,
-)
-from jackfield.hookspecs.common import (
-    NO_SLOTS,
-    Amounts,
-    BatchFault,
-    FaultScope,
-    Freed,
-    Need,
-    PluginContext,
-    Problem,
-    RequestFault,
-)
-from jackfield.hookspecs.decisions import (
-    WAIT_NUMBERS,
-    Advance,
-    PassedOver,
-    RequestLife,
-    Retraction,
-    StepDecision,
-    WaitReason,
-)
-from jackfield.hookspecs.event_loop import (
-    EventLoop,
-    EventLoopContext,
-    EventLoopSpecs,
-    InFlight,
-    SchedulerPhases,
-    StepOutcome,
-    Wake,
-    Want,
-)
-from jackfield.hookspecs.gate import Gate, GateAnswer, GateContext, GateEvent, GateRequest, GateSpecs
-from jackfield.hookspecs.kinds import KINDS, Kind
-from jackfield.hookspecs.kv import CORE_LAYOUTS, HND_PAGED, NHD_PAGED, KVGroup, KVLayout, KVTensors, KVTensorSpec
-from jackfield.hookspecs.kv_tier import KVTier, KVTierContext, KVTierSpecs, TierRule, TierUse
-from jackfield.hookspecs.loader import (
-    LoaderContext,
-    LoaderSpecs,
-    ModelSource,
-    ModelSourceError,
-    Shard,
-    TokenizerFiles,
-    Weight,
-)
-from jackfield.hookspecs.logits_processor import (
-    LogitsProcessor,
-    LogitsProcessorContext,
-    LogitsProcessorSpecs,
-    LogitsRow,
-    ProcessorSource,
-)
-from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
-from jackfield.hookspecs.markers import hookimpl, hookspec
-from jackfield.hookspecs.metrics import Exposition, Metric, MetricsContext, MetricsSink, MetricsSpecs, Sample
-from jackfield.hookspecs.model import (
-    Builder,
-    Embedding,
-    ForwardContext,
-    Head,
-    LoadReport,
-    Model,
-    ModelEntry,
-    ModelsContext,
-    ModelShape,
-    ModelSpecs,
-    Norm,
-    Rotary,
-    UnsupportedModel,
-)
-from jackfield.hookspecs.mover import KVMover, Moved
-from jackfield.hookspecs.observer import (
-    LIFECYCLE_HOOKS,
-    BatchScheduled,
-    LifecycleSpecs,
-    ObserverContext,
-    ObserverSpecs,
-    ProcessInfo,
-    RequestFinished,
-    RequestReceived,
-)
-from jackfield.hookspecs.ops import DenseWeight, Ops, OpsContext, OpsSpecs, PostAttention, PreAttention, SamplingRows
-from jackfield.hookspecs.schedule_policy import (
-    HOLD,
-    Chosen,
-    DecodeTurn,
-    PolicyContext,
-    SchedulePolicy,
-    SchedulePolicySpecs,
-    StepBudget,
-    StepRecord,
-)
-from jackfield.hookspecs.tables import RequestTable, SchedulerView, tenant_code
-from jackfield.hookspecs.worker import (
-    Launched,
-    ModelWorker,
-    ModelWorkerBatch,
-    PendingResult,
-    RowOpen,
-    RowWrites,
-    VirtualClock,
-    WindowWrites,
-    WorkerContext,
-    WorkerLimits,
-    WorkerOp,
-    WorkerReply,
-    WorkerResult,
-    WorkerSpecs,
-    WorkerStack,
-)
+from __future__ import annotations
 
-SPECS: tuple[type, ...] = (
-    AttentionSpecs,
-    PrefixCacheSpecs,
-    KVTierSpecs,
-    SchedulePolicySpecs,
-    EventLoopSpecs,
-    GateSpecs,
-    ModelSpecs,
-    LoaderSpecs,
-    WorkerSpecs,
-    OpsSpecs,
-    LogitsProcessorSpecs,
-    MetricsSpecs,
-    ObserverSpecs,
-    LifecycleSpecs,
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jackfield.hookspecs.attention import (
+        AttentionBackend,
+        AttentionBatch,
+        AttentionContext,
+        AttentionLayer,
+        AttentionLimits,
+        AttentionMode,
+        AttentionPlan,
+        AttentionSpecs,
+        HostLengths,
+    )
+    from jackfield.hookspecs.cache import (
+        CacheContext,
+        CacheEvent,
+        CacheKey,
+        CacheSizes,
+        Committed,
+        Evicted,
+        Lease,
+        PrefixCache,
+        PrefixCacheSpecs,
+        PrefixForest,
+        window_floor,
+    )
+    from jackfield.hookspecs.common import (
+        NO_SLOTS,
+        Amounts,
+        BatchFault,
+        FaultScope,
+        Freed,
+        Need,
+        PluginContext,
+        Problem,
+        RequestFault,
+    )
+    from jackfield.hookspecs.decisions import (
+        WAIT_NUMBERS,
+        Advance,
+        PassedOver,
+        RequestLife,
+        Retraction,
+        StepDecision,
+        WaitReason,
+    )
+    from jackfield.hookspecs.event_loop import (
+        EventLoop,
+        EventLoopContext,
+        EventLoopSpecs,
+        InFlight,
+        SchedulerPhases,
+        StepOutcome,
+        Wake,
+        Want,
+    )
+    from jackfield.hookspecs.gate import Gate, GateAnswer, GateContext, GateEvent, GateRequest, GateSpecs
+    from jackfield.hookspecs.kinds import KINDS, Kind
+    from jackfield.hookspecs.kv import CORE_LAYOUTS, HND_PAGED, NHD_PAGED, KVGroup, KVLayout, KVTensors, KVTensorSpec
+    from jackfield.hookspecs.kv_tier import KVTier, KVTierContext, KVTierSpecs, TierRule, TierUse
+    from jackfield.hookspecs.loader import (
+        LoaderContext,
+        LoaderSpecs,
+        ModelSource,
+        ModelSourceError,
+        Shard,
+        TokenizerFiles,
+        Weight,
+    )
+    from jackfield.hookspecs.logits_processor import (
+        LogitsProcessor,
+        LogitsProcessorContext,
+        LogitsProcessorSpecs,
+        LogitsRow,
+        ProcessorSource,
+    )
+    from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
+    from jackfield.hookspecs.markers import hookimpl, hookspec
+    from jackfield.hookspecs.metrics import Exposition, Metric, MetricsContext, MetricsSink, MetricsSpecs, Sample
+    from jackfield.hookspecs.model import (
+        Builder,
+        Embedding,
+        ForwardContext,
+        Head,
+        LoadReport,
+        Model,
+        ModelEntry,
+        ModelsContext,
+        ModelShape,
+        ModelSpecs,
+        Norm,
+        Rotary,
+        UnsupportedModel,
+    )
+    from jackfield.hookspecs.mover import KVMover, Moved
+    from jackfield.hookspecs.observer import (
+        LIFECYCLE_HOOKS,
+        BatchScheduled,
+        LifecycleSpecs,
+        ObserverContext,
+        ObserverSpecs,
+        ProcessInfo,
+        RequestFinished,
+        RequestReceived,
+    )
+    from jackfield.hookspecs.ops import (
+        DenseWeight,
+        Ops,
+        OpsContext,
+        OpsSpecs,
+        PostAttention,
+        PreAttention,
+        SamplingRows,
+    )
+    from jackfield.hookspecs.schedule_policy import (
+        HOLD,
+        Chosen,
+        DecodeTurn,
+        PolicyContext,
+        SchedulePolicy,
+        SchedulePolicySpecs,
+        StepBudget,
+        StepRecord,
+    )
+    from jackfield.hookspecs.specs import SPECS
+    from jackfield.hookspecs.tables import RequestTable, SchedulerView, tenant_code
+    from jackfield.hookspecs.worker import (
+        Launched,
+        ModelWorker,
+        ModelWorkerBatch,
+        PendingResult,
+        RowOpen,
+        RowWrites,
+        VirtualClock,
+        WindowWrites,
+        WorkerContext,
+        WorkerLimits,
+        WorkerOp,
+        WorkerReply,
+        WorkerResult,
+        WorkerSpecs,
+        WorkerStack,
+    )
+
+_MODULES = (
+    "kinds",
+    "markers",
+    "kv",
+    "common",
+    "attention",
+    "cache",
+    "decisions",
+    "event_loop",
+    "gate",
+    "kv_tier",
+    "loader",
+    "logits_processor",
+    "logprobs",
+    "metrics",
+    "model",
+    "mover",
+    "observer",
+    "ops",
+    "schedule_policy",
+    "tables",
+    "worker",
+    "specs",
 )
-"""Every class of hook specs; the generated hook reference and the loader's checks read this."""
+"""Where a name is looked for, in this order: what needs no NumPy comes first."""
 
 __all__ = [
     "CORE_LAYOUTS",
@@ -299,3 +324,17 @@ __all__ = [
     "tenant_code",
     "window_floor",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in _MODULES:
+            found = vars(importlib.import_module(f"{__name__}.{module}"))
+            if name in found:
+                globals()[name] = found[name]
+                return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

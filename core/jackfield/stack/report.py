@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jackfield.config.topology import Topology
+from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.catalogue import PluginRow
-from jackfield.stack.resolved import ResolvedStack
+
+if TYPE_CHECKING:
+    from jackfield.config.topology import Topology
+    from jackfield.stack.resolved import ResolvedStack
 
 
 def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0) -> dict[str, Any]:
@@ -35,7 +38,13 @@ def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0
 
 
 def row_report(row: PluginRow) -> dict[str, Any]:
-    """{kind, name, distribution, version, summary, status, problem}; problem is "" where there is none."""
+    """{kind, name, distribution, version, summary, status, problem, contract, hooks}.
+
+    problem    "" where there is none
+    contract   the version for which the plugin was written, "" if it says none
+    hooks      what a plugin of its kind implements
+    """
+    hook = KINDS[row.kind].hook if row.kind in KINDS else None
     return {
         "kind": row.kind,
         "name": row.name,
@@ -44,6 +53,8 @@ def row_report(row: PluginRow) -> dict[str, Any]:
         "summary": row.summary,
         "status": row.status.value,
         "problem": row.problem,
+        "contract": "" if row.manifest is None else row.manifest.contract.get(row.kind, ""),
+        "hooks": [] if hook is None else [hook],
     }
 
 

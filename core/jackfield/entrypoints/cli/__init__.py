@@ -1,7 +1,7 @@
 """The command `jackfield`: picks the subcommand, and turns errors into one message and an exit code.
 
 0 fine, 2 refused configuration or request, 1 run-time failure; tracebacks only with --debug. A subcommand's module is
-imported only when it is chosen, so that none pays for another.
+imported only when it is chosen, so that none pays for another, and `--help` pays for nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from jackfield import __version__
+from jackfield.config.argument_parser import ArgumentParser
 from jackfield.config.errors import ConfigurationError
-from jackfield.config.flags import ArgumentParser, parse_server_args
-from jackfield.hookspecs import ModelSourceError, UnsupportedModel
 from jackfield.managers.errors import RequestError
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -56,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as end:  # argparse ends --help and --version so
         return end.code if isinstance(end.code, int) else OK
-    except (ConfigurationError, ModelSourceError, UnsupportedModel) as error:
-        return _tell(error, REFUSED, str(error), namespace, words)
+    except ConfigurationError as error:
+        return _tell(error, REFUSED, error.message, namespace, words)
     except RequestError as error:
         # What was asked cannot be done (400), or the run failed on it.
         return _tell(error, REFUSED if error.status_code == 400 else FAILED, error.message, namespace, words)
@@ -69,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
+        if _is_refusal(error):
+            return _tell(error, REFUSED, str(error), namespace, words)
         return _tell(error, FAILED, f"{type(error).__name__}: {error}", namespace, words)
 
 
@@ -85,6 +86,13 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     return parser
 
 
+def _is_refusal(error: Exception) -> bool:
+    # Imported when there is an error to look at: what only looks at plugins pays for no part of the contract.
+    from jackfield.hookspecs import ModelSourceError, UnsupportedModel
+
+    return isinstance(error, ModelSourceError | UnsupportedModel)
+
+
 def _tell(error: Exception, code: int, text: str, namespace: argparse.Namespace, words: Sequence[str]) -> int:
     if _wants_traceback(namespace, words):
         traceback.print_exception(error)
@@ -98,6 +106,8 @@ def _tell(error: Exception, code: int, text: str, namespace: argparse.Namespace,
 
 def _wants_traceback(namespace: Any, words: Sequence[str]) -> bool:
     """Whether --debug holds, by whatever source; by the bare words if the error is that they cannot be read."""
+    from jackfield.config.flags import parse_server_args
+
     try:
         return parse_server_args(namespace, os.environ)[0].debug
     except ConfigurationError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,21 @@ def add_parser(subparsers: Any) -> None:
     add_server_args(parser)
 
 
-def run(namespace: argparse.Namespace) -> int:
-    args, provenance = parse_server_args(namespace, os.environ)
-    catalogue = discover()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explained:
+    """What a run would be. digest: the stack's hash; None while the model is not here, and a part of the stack is open."""
+
+    resolution: Resolution
+    device: DeviceDescription
+    facts: ModelFacts | None
+    digest: str | None
+
+
+def resolution_of(args: ServerArgs, provenance: Mapping[str, str], catalogue: Catalogue) -> Explained:
+    """Everything that a start decides before it loads anything, without importing a plugin here.
+
+    Raises ConfigurationError as the start would.
+    """
     device = describe_device(args.device)
     # Names first, as at a start: a misspelt plugin is told before a child process looks at the model.
     resolve(args, device, None, catalogue, provenance, prober=probe_in_child)
@@ -46,10 +59,14 @@ def run(namespace: argparse.Namespace) -> int:
     resolution = resolve(args, device, facts, catalogue, provenance, prober=probe_in_child)
     check_options_in_child(resolution.stack)
     digest = None if facts is None else stack_hash(resolution.stack)
-    if namespace.json:
-        print_json(_report(resolution, device, digest))
-    else:
-        _show(resolution, device, digest)
+    return Explained(resolution=resolution, device=device, facts=facts, digest=digest)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    args, provenance = parse_server_args(namespace, os.environ)
+    explained = resolution_of(args, provenance, discover())
+    show = _report_json if namespace.json else _show
+    show(explained.resolution, explained.device, explained.digest)
     return 0
 
 
@@ -64,15 +81,17 @@ def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) ->
     return gather_model_facts(args, located.path, catalogue, isolate=True, device=device, name=located.name)
 
 
-def _report(resolution: Resolution, device: DeviceDescription, digest: str | None) -> dict[str, Any]:
-    return {
-        "args": resolution.args.public_dump(),
-        "changes": [dataclasses.asdict(change) for change in resolution.changes],
-        "stack": stack_report(resolution.stack, stack_hash=digest),
-        "topology": topology_report(resolution.topology),
-        "device": dataclasses.asdict(device),
-        "notes": list(resolution.notes),
-    }
+def _report_json(resolution: Resolution, device: DeviceDescription, digest: str | None) -> None:
+    print_json(
+        {
+            "args": resolution.args.public_dump(),
+            "changes": [dataclasses.asdict(change) for change in resolution.changes],
+            "stack": stack_report(resolution.stack, stack_hash=digest),
+            "topology": topology_report(resolution.topology),
+            "device": dataclasses.asdict(device),
+            "notes": list(resolution.notes),
+        }
+    )
 
 
 def _show(resolution: Resolution, device: DeviceDescription, digest: str | None) -> None:

@@ -1,24 +1,45 @@
-"""`jackfield plugins list` and `plugins show`: what is installed, healthy or not. Imports no plugin."""
+"""`jackfield plugins list|show`: what is installed, healthy or not. Imports no plugin."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import os
+from collections.abc import Sequence
 from typing import Any
 
+from jackfield.config.argument_parser import ArgumentParser
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.entrypoints.cli.output import print_json, print_table
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.discovery import discover
-from jackfield.stack.inspection import describe_options_in_child, describe_parameters_in_child
 from jackfield.stack.report import row_report
+
+_OF_ALL = frozenset({"list", "show", "--json", "--debug"})
+
+
+class _WithStackArguments(ArgumentParser):
+    """Learns the flags of a run when there is something on the line that may be one: building them takes longer than listing."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.prog.endswith(" list") and not _OF_ALL.issuperset(args or ()):
+            from jackfield.config.flags import add_server_args
+
+            add_server_args(self)
+        return super().parse_known_args(args, namespace)
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("plugins", help="show which plugins are installed")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="every plugin that is installed, and what is wrong with the broken ones")
+    parser = subparsers.add_parser("plugins", help="show which plugins are installed, and whether they are sound")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_WithStackArguments)
+    listing = actions.add_parser(
+        "list",
+        help="every plugin that is installed, and what is wrong with the broken ones",
+        description="List every plugin that is installed. Installed is not active: with --active, or any flag of a run, it is "
+        "told which of them that run would use.",
+        conflict_handler="resolve",
+    )
+    listing.add_argument("--active", action="store_true", help="tell which plugins a run with these flags would use")
     showing = actions.add_parser("show", help="all that is known of one plugin")
     showing.add_argument("plugin", metavar="KIND.NAME", help="for example attention.torch")
     for action in (listing, showing):
@@ -29,103 +50,80 @@ def add_parser(subparsers: Any) -> None:
 def run(namespace: argparse.Namespace) -> int:
     catalogue = discover()
     if namespace.action == "list":
-        _list(catalogue, as_json=namespace.json)
+        _list(namespace, catalogue)
     else:
-        _show(_wanted(catalogue, namespace.plugin), as_json=namespace.json)
+        from jackfield.entrypoints.cli.plugins_show import show
+
+        show(wanted(catalogue, namespace.plugin, "show"), as_json=namespace.json)
     return 0
 
 
-def _list(catalogue: Catalogue, *, as_json: bool) -> None:
-    if as_json:
-        print_json([row_report(row) for row in catalogue])
+def _list(namespace: argparse.Namespace, catalogue: Catalogue) -> None:
+    given = set(vars(namespace)) - {"command", "action", "json", "debug", "active"}
+    active = _active(namespace, catalogue) if namespace.active or given else None
+    rows = [_row(row, active) for row in catalogue]
+    if namespace.json:
+        print_json(rows)
         return
-    print_table(
-        ("KIND", "NAME", "STATUS", "DISTRIBUTION", "SUMMARY OR PROBLEM"),
-        [
-            (row.kind or "-", row.name or "-", row.status.value, row.origin, row.problem or row.summary)
-            for row in catalogue
-        ],
-    )
+    columns = ["KIND", "NAME", "STATUS", "CONTRACT", "HOOKS", "DISTRIBUTION", "SUMMARY OR PROBLEM"]
+    if active is not None:
+        columns.insert(3, "ACTIVE")
+    print_table(columns, [_cells(row, active is not None) for row in rows])
 
 
-def _wanted(catalogue: Catalogue, text: str) -> tuple[PluginRow, ...]:
+def _row(row: PluginRow, active: dict[tuple[str, str], list[str]] | None) -> dict[str, Any]:
+    uses = None if active is None else active.get((row.kind, row.name), [])
+    return row_report(row) | {"active": None if uses is None else bool(uses), "instances": uses or []}
+
+
+def _cells(row: dict[str, Any], with_active: bool) -> Sequence[str]:
+    cells = [
+        row["kind"] or "-",
+        row["name"] or "-",
+        row["status"],
+        row["contract"] or "-",
+        ", ".join(row["hooks"]) or "-",
+        f"{row['distribution']} {row['version']}".rstrip(),
+        row["problem"] or row["summary"],
+    ]
+    if with_active:
+        others = [name for name in row["instances"] if name != row["name"]]
+        cells.insert(3, ("yes" + (f" (as {', '.join(row['instances'])})" if others else "")) if row["active"] else "no")
+    return cells
+
+
+def _active(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[tuple[str, str], list[str]]:
+    """(kind, name) -> the instances under which a run with these flags would use it."""
+    from jackfield.config.flags import parse_server_args
+    from jackfield.entrypoints.cli.explain import resolution_of
+
+    args, provenance = parse_server_args(namespace, os.environ)
+    used: dict[tuple[str, str], list[str]] = {}
+    for plugin in resolution_of(args, provenance, catalogue).resolution.stack.plugins:
+        instances = used.setdefault((plugin.kind, plugin.name), [])
+        if plugin.instance not in instances:
+            instances.append(plugin.instance)
+    return used
+
+
+def wanted(catalogue: Catalogue, text: str, action: str) -> tuple[PluginRow, ...]:
+    """The rows of "KIND.NAME". Raises ConfigurationError, with the nearest names, if there are none."""
     kind, dot, name = text.partition(".")
     kind = kind.replace("-", "_")
     if not dot or not name:
         near = [f"{row.kind}.{row.name}" for row in catalogue if text in (row.kind, row.name)]
         raise ConfigurationError(
-            f"plugins show: {text!r} is not of the form KIND.NAME, such as attention.torch"
+            f"plugins {action}: {text!r} is not of the form KIND.NAME, such as attention.torch"
             f"{'; there is ' + ', '.join(near) if near else ''}"
         )
     if kind not in KINDS and not catalogue.rows(kind):
-        raise ConfigurationError(f"plugins show: there is no kind {kind!r}{did_you_mean(kind, KINDS, noun='kinds')}")
+        raise ConfigurationError(
+            f"plugins {action}: there is no kind {kind!r}{did_you_mean(kind, KINDS, noun='kinds')}"
+        )
     rows = catalogue.find(kind, name)
     if not rows:
         raise ConfigurationError(
-            f"plugins show: no {kind} plugin {name!r} is installed"
+            f"plugins {action}: no {kind} plugin {name!r} is installed"
             f"{did_you_mean(name, catalogue.names(kind), noun='installed')}"
         )
     return rows
-
-
-def _show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:
-    shown = [_details(row) for row in rows]
-    if as_json:
-        print_json(shown)
-        return
-    for details in shown:
-        options = details.pop("option_fields")
-        parameters = details.pop("parameter_fields")
-        facts = {key: value for key, value in details.items() if value or value == 0}
-        print_table(("FIELD", "VALUE"), [(key, _text(value)) for key, value in facts.items()])
-        key = f"{details['kind']}.{details['name']}"
-        if options:
-            _print_fields("OPTION", options, f'Options, in [options."{key}"] or as --option {key}.NAME=VALUE')
-        if parameters:
-            field = KINDS[details["kind"]].field
-            _print_fields("PARAMETER", parameters, f"Parameters of a request, in {field}.{details['name']}")
-
-
-def _print_fields(what: str, fields: list[dict[str, Any]], title: str) -> None:
-    print_table(
-        (what, "TYPE", "DEFAULT", "MEANING"),
-        [
-            (
-                field["name"],
-                field["type"],
-                "required" if field["required"] else repr(field["default"]),
-                field["description"],
-            )
-            for field in fields
-        ],
-        title=title,
-    )
-
-
-def _details(row: PluginRow) -> dict[str, Any]:
-    """The row, its manifest, where it is, and its options as its own process describes them."""
-    details = row_report(row) | {
-        "module": row.module,
-        "location": str(row.location or ""),
-        "option_fields": [],
-        "parameter_fields": [],
-    }
-    if row.kind in KINDS:
-        details["flag"] = KINDS[row.kind].flag
-    if row.manifest is not None:
-        details = dataclasses.asdict(row.manifest) | details
-        details["processes"] = list(row.manifest.processes or KINDS[row.kind].processes)
-    if row.status is Status.OK:
-        try:
-            details["option_fields"] = describe_options_in_child(row)
-            details["parameter_fields"] = describe_parameters_in_child(row)
-        except ConfigurationError as error:
-            # The rest of the answer is still good, and this is part of it.
-            details["problem"] = str(error)
-    return details
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
