@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "serve": ("jackfield.entrypoints.cli.serve", "serve a model over HTTP"),
         "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
         "plugins": ("jackfield.entrypoints.cli.plugins", "show which plugins are installed"),
+        "conformance": ("jackfield.entrypoints.cli.conformance", "test a plugin against the contract of its kind"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
         "why": ("jackfield.entrypoints.cli.why", "tell what became of a request, and why"),
     }

@@ -57,7 +57,7 @@ class PolicyGuard:
             budget = self._policy.budget(view)
             if not isinstance(budget, StepBudget):
                 raise BadPolicyAnswer(f"budget returned a {type(budget).__name__}, not a StepBudget")
-            return _checked_budget(budget)
+            return checked_budget(budget)
         except Exception as error:
             self._fault(error)
             return _DEFAULT_BUDGET
@@ -66,7 +66,7 @@ class PolicyGuard:
         """Distinct valid rows, or None for arrival order; None after a fault."""
         try:
             answer = self._policy.order(waiting, view)
-            return None if answer is None else _checked_rows("order", answer, len(waiting))
+            return None if answer is None else checked_rows("order", answer, len(waiting))
         except Exception as error:
             self._fault(error)
             return None
@@ -89,7 +89,7 @@ class PolicyGuard:
         if not self.preempts:
             return np.empty(0, dtype=np.intp)
         try:
-            return _checked_rows("victims", self._policy.victims(running, need, for_row, view), len(running))
+            return checked_rows("victims", self._policy.victims(running, need, for_row, view), len(running))
         except Exception as error:
             self._fault(error)
             return np.empty(0, dtype=np.intp)
@@ -105,8 +105,11 @@ class PolicyGuard:
         self._ledger.record(self._name, FaultScope.DEGRADE, error)
 
 
-def _checked_budget(budget: StepBudget) -> StepBudget:
-    """With plain ints, so that a float or NaN does not come to light where it ends the replica. TypeError for those."""
+def checked_budget(budget: StepBudget) -> StepBudget:
+    """The budget with plain ints, so that a float or NaN does not come to light where it ends the replica.
+
+    Raises TypeError for those, BadPolicyAnswer for numbers that cannot be.
+    """
     made = replace(
         budget,
         prefill_tokens=None if budget.prefill_tokens is None else operator.index(budget.prefill_tokens),
@@ -121,7 +124,8 @@ def _checked_budget(budget: StepBudget) -> StepBudget:
     return made
 
 
-def _checked_rows(what: str, answer: object, count: int) -> NDArray[np.intp]:
+def checked_rows(what: str, answer: object, count: int) -> NDArray[np.intp]:
+    """The answer as distinct rows of a table of `count`. Raises BadPolicyAnswer, which names the method `what`."""
     rows = np.asarray(answer)
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise BadPolicyAnswer(f"{what} returned {rows.ndim} dimensions of {rows.dtype}; one of integers is allowed")

@@ -1,0 +1,228 @@
+"""`jackfield conformance KIND.NAME`: runs the kind's conformance suite on an installed plugin, in a pytest of its own.
+
+Knows how to start it and how to show what it found; what is checked stands in `jackfield.testing.conformance`, which this
+process does not import. 0: it conforms, 1: it does not, 2: it could not be tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jackfield import __version__
+from jackfield.config.errors import ConfigurationError
+from jackfield.config.text_values import option_assignment
+from jackfield.entrypoints.cli.output import print_table
+from jackfield.stack.catalogue import Catalogue, Status
+from jackfield.stack.discovery import discover
+from jackfield.stack.single import find_one, split_key
+
+PASSED, FAILED, CANNOT_RUN = 0, 1, 2
+DETAIL_LINES = 6
+_TOOLS = ("pytest", "hypothesis")
+
+
+def add_parser(subparsers: Any) -> None:
+    """The destinations are no names of ServerArgs, which are read from the same namespace."""
+    parser = subparsers.add_parser(
+        "conformance",
+        help="test a plugin against the contract of its kind",
+        description="Test an installed plugin against the contract of its kind. Exit code 0: it conforms, 1: it does not, "
+        "2: it could not be tested.",
+    )
+    parser.add_argument("plugins_to_test", metavar="KIND.NAME", nargs="*", help="for example schedule_policy.fcfs")
+    parser.add_argument("--all", action="store_true", help="every healthy plugin that is installed")
+    parser.add_argument(
+        "--option",
+        dest="single_options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the plugin; with several plugins KIND.NAME.NAME=VALUE",
+    )
+    parser.add_argument(
+        "--options", dest="all_options", metavar="JSON", help="all options of the one plugin, as a JSON object"
+    )
+    parser.add_argument(
+        "--device", dest="on_device", default="cpu", help="where plugins that compute do so (default: cpu)"
+    )
+    parser.add_argument("--check", metavar="TEXT", help="only checks whose name holds this text")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON; - for stdout")
+    parser.add_argument("--debug", action="store_true", help="show pytest's own output, with tracebacks")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    missing = [tool for tool in _TOOLS if importlib.util.find_spec(tool) is None]
+    if missing:
+        raise ConfigurationError(
+            f"conformance: {' and '.join(missing)} cannot be imported here: pip install 'jackfield[testing]'"
+        )
+    chosen = _chosen(namespace, discover())
+    report = _tested(chosen, namespace)
+    if not report["plugins"]:
+        raise ConfigurationError(f"conformance: no check matches --check {namespace.check!r}")
+    if namespace.json is not None:
+        _write(report, namespace.json)
+    if namespace.json is None or str(namespace.json) != "-":
+        for plugin in report["plugins"]:
+            _show(plugin)
+    outcomes = {plugin["outcome"] for plugin in report["plugins"]}
+    return FAILED if "failed" in outcomes else CANNOT_RUN if "cannot run" in outcomes else PASSED
+
+
+def _chosen(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[str, dict[str, Any]]:
+    """ "kind.name" -> options. Raises ConfigurationError."""
+    if namespace.all == bool(namespace.plugins_to_test):
+        raise ConfigurationError("conformance: name a plugin as KIND.NAME, or say --all")
+    chosen: dict[str, dict[str, Any]] = {}
+    try:
+        if namespace.all:
+            keys = [f"{row.kind}.{row.name}" for row in catalogue if row.status is Status.OK]
+        else:
+            keys = []
+            for text in namespace.plugins_to_test:
+                row = find_one(catalogue, *split_key(text))
+                keys.append(f"{row.kind}.{row.name}")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"conformance: {error}") from None
+    chosen = {key: {} for key in keys}
+    if namespace.all_options is not None:
+        if len(chosen) != 1:
+            raise ConfigurationError("conformance: --options is for one plugin; with several use --option")
+        try:
+            given = json.loads(namespace.all_options)
+        except ValueError as error:
+            raise ConfigurationError(f"conformance: --options is no JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise ConfigurationError(f"conformance: --options must be a JSON object, not {given!r}")
+        chosen[keys[0]] = given
+    for text in namespace.single_options:
+        _set_option(chosen, text)
+    return chosen
+
+
+def _set_option(chosen: dict[str, dict[str, Any]], text: str) -> None:
+    full = text
+    if len(chosen) == 1 and not any(text.startswith(f"{key}.") for key in chosen):
+        full = f"{next(iter(chosen))}.{text}"
+    try:
+        key, path, value = option_assignment(full)
+    except ValueError as error:
+        raise ConfigurationError(f"conformance: --option {text}: {error}") from None
+    if key not in chosen:
+        raise ConfigurationError(f"conformance: --option {text}: {key} is not among the plugins to test")
+    table = chosen[key]
+    for step in path[:-1]:
+        table = table.setdefault(step, {})
+    table[path[-1]] = value
+
+
+def _tested(chosen: dict[str, dict[str, Any]], namespace: argparse.Namespace) -> dict[str, Any]:
+    """The report of a child pytest. Raises ConfigurationError if it wrote none."""
+    with tempfile.TemporaryDirectory(prefix="conformance-") as name:
+        folder = Path(name)
+        tests, report = folder / "test_conformance.py", folder / "report.json"
+        tests.write_text(_source(chosen, namespace.on_device), encoding="utf-8")
+        # Without the folder's own pytest settings and without the plugins that happen to be installed: the result depends
+        # on the plugin alone.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "pytest",
+            "-p",
+            "jackfield.testing.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+        ]
+        command += ["-c", os.devnull, "--rootdir", name, "--conformance-json", str(report), "-q", str(tests)]
+        if namespace.check is not None:
+            command += ["-k", namespace.check]
+        environment = {
+            **{key: value for key, value in os.environ.items() if key not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")},
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+        }
+        ended = subprocess.run(
+            command,
+            stdout=None if namespace.debug else subprocess.PIPE,
+            stderr=None if namespace.debug else subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            env=environment,
+        )
+        if ended.returncode > 1 and ended.returncode != 5:  # neither "all passed", "some failed" nor "none chosen"
+            told = "" if namespace.debug else f":\n{ended.stdout.strip()[-2000:]}"
+            raise ConfigurationError(f"conformance: pytest ended with code {ended.returncode}{told}")
+        document: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+        return document
+
+
+def _source(chosen: dict[str, dict[str, Any]], device: str) -> str:
+    """A test file with one subclass for each plugin, as an author would write it."""
+    lines = ["from jackfield.testing import conformance", ""]
+    for number, (key, options) in enumerate(chosen.items(), start=1):
+        kind, _, plugin = key.partition(".")
+        lines += [
+            f"class Test{number}(getattr(conformance, conformance.suite_name({kind!r}))):",
+            f"    plugin = {plugin!r}",
+            f"    options = {options!r}",
+            f"    device = {device!r}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _write(report: dict[str, Any], file: Path) -> None:
+    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    if str(file) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"conformance: --json {file}: {error.strerror}") from error
+
+
+def _show(plugin: dict[str, Any]) -> None:
+    where = f"{plugin['distribution']} {plugin['version']}, " if "distribution" in plugin else ""
+    contract = plugin.get("contract", {}).get(plugin["kind"], "?")
+    title = f"{plugin['plugin']} ({where}contract {contract}; core {__version__}, contract {plugin['core_contract']})"
+    rows = [
+        (check["check"].replace("_", " "), check["outcome"], check["proves"], check["detail"])
+        for check in _together(plugin["checks"])
+    ]
+    print_table(("CHECK", "OUTCOME", "WHAT IT PROVES", "DETAIL"), rows, title=title)
+    counts = {outcome: sum(c["outcome"] == outcome for c in plugin["checks"]) for outcome in _OUTCOMES}
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    verdict = {"failed": "does not conform", "cannot run": "could not be tested"}.get(plugin["outcome"], "conforms")
+    sys.stdout.write(f"{plugin['plugin']} {verdict}: {told} in {plugin['seconds']:.1f} s\n")
+
+
+_OUTCOMES = ("failed", "cannot run", "passed", "not here", "not claimed")
+
+
+def _together(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a check: its worst outcome over the cases, and the first case that has it."""
+    rows: dict[str, dict[str, Any]] = {}
+    for check in checks:
+        row = rows.setdefault(check["check"], check | {"detail": ""})
+        if _OUTCOMES.index(check["outcome"]) < _OUTCOMES.index(row["outcome"]) or not row["detail"]:
+            case = f"[{check['case']}] " if check["case"] else ""
+            detail = "\n".join(check["detail"].splitlines()[:DETAIL_LINES])
+            row |= {"outcome": min(row["outcome"], check["outcome"], key=_OUTCOMES.index)}
+            row["detail"] = f"{case}{detail}" if detail else ""
+    gathered = list(rows.values())
+    if len(gathered) > 1 and len({(row["outcome"], row["detail"]) for row in gathered}) == 1 and gathered[0]["detail"]:
+        return [gathered[0] | {"check": f"all {len(gathered)}", "proves": ""}]
+    return gathered

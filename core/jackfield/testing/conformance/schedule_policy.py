@@ -1,0 +1,323 @@
+"""The conformance suite of kind `schedule_policy`: its answers on made-up tables, and all of it inside a whole scheduler.
+
+Says nothing of whether an order is a good one. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import (
+    HOLD,
+    Amounts,
+    Chosen,
+    RequestTable,
+    SchedulePolicy,
+    SchedulerView,
+    StepBudget,
+    StepRecord,
+)
+from jackfield.managers.scheduler.policy_guard import checked_budget, checked_rows
+from jackfield.stack.faults import FaultLedger
+from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, peak_bytes
+from jackfield.testing.conformance.policy_tables import MadeTable, made_record, made_view
+from jackfield.testing.conformance.snapshot import module_state, same, size, snapshot
+from jackfield.testing.conformance.suite import Conformance
+from jackfield.testing.scheduler_harness import SchedulerHarness
+
+FEW, MANY = 250, 2000
+"""Waiting requests between which the growth of work is measured."""
+
+MOST_GROWTH = 2 * (MANY / FEW) * (np.log2(MANY) / np.log2(FEW))
+"""Twice what sorting grows by; a loop over pairs grows by the square of MANY / FEW, 64."""
+
+MAX_SKIPS = 4
+
+EXAMPLES = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+)
+"""The same examples on every machine; counted, never timed."""
+
+
+class Watched(SchedulePolicy):
+    """Hands everything on, and notes the most skips that any waiting request has."""
+
+    def __init__(self, inner: SchedulePolicy) -> None:
+        self.inner, self.most = inner, 0
+
+    def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
+        self.inner.start(waiting, running, view)
+
+    def budget(self, view: SchedulerView) -> StepBudget:
+        return self.inner.budget(view)
+
+    def order(self, waiting: RequestTable, view: SchedulerView) -> Any:
+        self.most = max(self.most, int(waiting.skips.max(initial=0)))
+        return self.inner.order(waiting, view)
+
+    def take(self, row: int, most: int, waiting: RequestTable, chosen: Chosen, view: SchedulerView) -> int:
+        return self.inner.take(row, most, waiting, chosen, view)
+
+    def victims(
+        self, running: RequestTable, need: Amounts, for_row: int | None, view: SchedulerView
+    ) -> NDArray[np.intp]:
+        return self.inner.victims(running, need, for_row, view)
+
+    def observe(self, record: StepRecord) -> None:
+        self.inner.observe(record)
+
+
+class SchedulePolicyConformance(Conformance):
+    kind = "schedule_policy"
+
+    def policy(self) -> SchedulePolicy:
+        """A new one, started on empty tables."""
+        made: SchedulePolicy = self.make(max_running=8, page_size=1, total_slots=256)
+        made.start(MadeTable(0, 0), MadeTable(0, 0), made_view(0, 0))
+        return made
+
+    def view(self, waiting: MadeTable, seed: int, **fields: Any) -> SchedulerView:
+        """As the core gives it to `order` and `take`: with a forest only where the manifest needs one."""
+        return made_view(len(waiting), seed, forest="forest" in self.manifest().needs, **fields)
+
+    def harness(self, policy: SchedulePolicy | None = None, **config: Any) -> SchedulerHarness:
+        """A whole scheduler, in which any fault of the policy is an error."""
+        return SchedulerHarness(
+            policy=policy or self.policy(),
+            policy_needs=frozenset(self.manifest().needs),
+            ledger=FaultLedger("raise"),
+            **config,
+        )
+
+    def overrides(self, policy: SchedulePolicy, method: str) -> bool:
+        return getattr(type(policy), method) is not getattr(SchedulePolicy, method)
+
+    def questions(self, policy: SchedulePolicy, waiting: MadeTable, seed: int) -> dict[str, Callable[[], Any]]:
+        """Every question that changes nothing, about these requests, as a call without arguments."""
+        view, running = self.view(waiting, seed), MadeTable(8, seed + 1)
+        asked: dict[str, Callable[[], Any]] = {
+            "budget": lambda: policy.budget(view),
+            "order": lambda: policy.order(waiting, view),
+        }
+        if len(waiting) and self.overrides(policy, "take"):
+            chosen = Chosen(rows=np.empty(0, dtype=np.intp), tokens=np.empty(0, dtype=np.int32))
+            asked["take"] = lambda: policy.take(0, 16, waiting, chosen, view)
+        if self.overrides(policy, "victims"):
+            for_one = made_view(len(waiting), seed, waiting=waiting)
+            if len(waiting):
+                asked["victims for a waiting request"] = lambda: policy.victims(running, Amounts(slots=8), 0, for_one)
+            asked["victims"] = lambda: policy.victims(running, Amounts(slots=8), None, view)
+        return asked
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 100, MANY])
+    def test_order_gives_distinct_valid_rows(self, count: int) -> None:
+        """`order` answers with distinct rows of the table, perhaps fewer, or None, for any number of waiting requests."""
+        policy = self.policy()
+        for seed in range(3):
+            waiting = MadeTable(count, seed)
+            answer = policy.order(waiting, self.view(waiting, seed))
+            if answer is not None:
+                checked_rows("order", answer, count)
+
+    @pytest.mark.parametrize("count", [1, 300])
+    def test_order_takes_the_largest_numbers(self, count: int) -> None:
+        """Priorities, lengths, tenants and deadlines at the ends of their ranges make no error and no invalid row."""
+        policy, waiting = self.policy(), MadeTable(count, 1, huge=True)
+        answer = policy.order(waiting, self.view(waiting, 2**40, now=1e12))
+        if answer is not None:
+            checked_rows("order", answer, count)
+
+    def test_order_without_a_forest(self) -> None:
+        """A policy that needs the forest still answers in a step in which the cache failed to give one."""
+        if "forest" not in self.manifest().needs:
+            self.not_claimed("needs has no 'forest'")
+        waiting = MadeTable(20, 1)
+        answer = self.policy().order(waiting, made_view(20, 1))
+        if answer is not None:
+            checked_rows("order", answer, 20)
+
+    def test_budget_is_one_that_can_be_spent(self) -> None:
+        """`budget` answers with a StepBudget: at least one token and one candidate, in whole numbers."""
+        policy = self.policy()
+        for count in (0, 1, MANY):
+            budget = policy.budget(self.view(MadeTable(count, 1), count))
+            assert isinstance(budget, StepBudget), f"budget returned a {type(budget).__name__}, not a StepBudget"
+            checked_budget(budget)
+
+    def test_take_stays_within_what_it_may(self) -> None:
+        """`take` answers with 0 to `most` tokens, or HOLD."""
+        policy, waiting = self.policy(), MadeTable(40, 1)
+        if not self.overrides(policy, "take"):
+            self.not_claimed("take is not overridden")
+        view = self.view(waiting, 1)
+        for row in range(len(waiting)):
+            for most in (1, 7, 100_000):
+                chosen = Chosen(rows=np.arange(row, dtype=np.intp), tokens=np.full(row, most, dtype=np.int32))
+                tokens = policy.take(row, most, waiting, chosen, view)
+                assert tokens == HOLD or 0 <= tokens <= most, f"take of {most} tokens returned {tokens}"
+
+    @pytest.mark.parametrize("running", [0, 1, 256])
+    def test_victims_are_distinct_running_rows(self, running: int) -> None:
+        """`victims` answers with distinct rows of the running requests, for a waiting one and for memory alone."""
+        policy, waiting = self.policy(), MadeTable(20, 1)
+        if not self.overrides(policy, "victims"):
+            self.not_claimed("victims is not overridden")
+        table = MadeTable(running, 2)
+        for need in (Amounts(slots=0), Amounts(slots=10**9)):
+            for row in (*range(len(waiting)), None):
+                view = made_view(20, 1, waiting=None if row is None else waiting)
+                checked_rows("victims", policy.victims(table, need, row, view), running)
+
+    def test_questions_change_nothing(self) -> None:
+        """`order`, `budget`, `take` and `victims` leave the columns, the policy's own state and its module as they were."""
+        policy, waiting = self.policy(), MadeTable(60, 1)
+        policy.observe(made_record(1, [1, 2, 3]))
+        module = module_state(self.loaded().module)
+        for what, ask in self.questions(policy, waiting, 1).items():
+            before = snapshot([policy, module]), snapshot(waiting.columns())
+            ask()
+            assert snapshot(waiting.columns()) == before[1], f"{what} changed a column of the table"
+            assert snapshot([policy, module]) == before[0], f"{what} changed the policy's own state; only observe may"
+
+    def test_the_same_question_has_the_same_answer(self) -> None:
+        """Asked twice, with other questions in between, and asked of a second instance: answers hang on the view alone."""
+        policy, second = self.policy(), self.policy()
+        waiting, other = MadeTable(60, 1), MadeTable(7, 2)
+        first = {what: ask() for what, ask in self.questions(policy, waiting, 1).items()}
+        for ask in self.questions(policy, other, 5).values():
+            ask()
+        for asked in (policy, second):
+            for what, ask in self.questions(asked, waiting, 1).items():
+                who = "again" if asked is policy else "of a second instance"
+                assert same(ask(), first[what]), f"{what} answers otherwise when it is asked {who}"
+
+    def test_no_clock_random_thread_or_io(self) -> None:
+        """No call reads a clock, a global random generator or the system's, starts a thread, waits or does I/O."""
+        policy, waiting = self.policy(), MadeTable(60, 1)
+        questions = self.questions(policy, waiting, 1)
+        questions["start"] = lambda: policy.start(waiting, MadeTable(8, 2), self.view(waiting, 1))
+        questions["observe"] = lambda: policy.observe(made_record(2, [1, 2], finished=(1,)))
+        for ask in questions.values():
+            ask()  # what is imported at the first call is not I/O of the policy
+        for what, ask in questions.items():
+            acts = forbidden_acts(ask)
+            assert not acts, f"{what}: {'; '.join(acts)}"
+
+    def test_reads_only_what_its_manifest_needs(self) -> None:
+        """It looks at `cached_tokens` of waiting requests, or at the forest, only if `needs` says so: else they are empty."""
+        policy, waiting = self.policy(), MadeTable(60, 1)
+        for ask in self.questions(policy, waiting, 1).values():
+            ask()
+        if "cached_tokens" not in self.manifest().needs:
+            assert "cached_tokens" not in waiting.read, "it reads cached_tokens, which its manifest does not need"
+
+    @pytest.mark.parametrize("count", [0, 1, MANY])
+    def test_starts_on_what_is_there(self, count: int) -> None:
+        """`start` takes over waiting and running requests, as at a live swap, and `order` answers at once."""
+        policy: SchedulePolicy = self.make(max_running=8, page_size=1, total_slots=256)
+        waiting = MadeTable(count, 1)
+        policy.start(waiting, MadeTable(min(count, 256), 2), self.view(waiting, 1))
+        checked_budget(policy.budget(self.view(waiting, 2)))
+        answer = policy.order(waiting, self.view(waiting, 2))
+        if answer is not None:
+            checked_rows("order", answer, count)
+
+    def test_forgets_requests_that_have_ended(self) -> None:
+        """What `observe` keeps does not grow with the number of requests ever served."""
+        policy = self.policy()
+        if not self.overrides(policy, "observe"):
+            self.not_claimed("observe is not overridden")
+        sizes = []
+        for step in range(1, 1201):
+            policy.observe(made_record(2 * step, [step, step + 10**6]))
+            policy.observe(made_record(2 * step + 1, [step], finished=(step, step + 10**6), retracted=()))
+            if step % 400 == 0:
+                sizes.append(size(policy))
+        assert sizes[2] <= sizes[1] + 8, f"its state has {sizes} parts after 800, 1600 and 2400 requests that ended"
+
+    def test_work_grows_no_faster_than_sorting(self) -> None:
+        """From 250 to 2,000 waiting requests, bytecodes and memory of `order` grow no faster than a sort's."""
+        policy = self.policy()
+        for what, count in (("bytecodes", bytecodes), ("bytes", peak_bytes)):
+            amounts = []
+            for waiting in (MadeTable(FEW, 1), MadeTable(MANY, 1)):
+                view = self.view(waiting, 1)
+                policy.order(waiting, view)
+                amounts.append(count(lambda waiting=waiting, view=view: policy.order(waiting, view)))  # type: ignore[misc]
+            self.measured(f"{what} of order with {MANY} waiting", amounts[1])
+            least = max(amounts[0], 1000)
+            assert amounts[1] <= MOST_GROWTH * least, f"order with {FEW} and {MANY} waiting takes {amounts} {what}"
+
+    @settings(EXAMPLES, max_examples=8)
+    @given(
+        requests=st.lists(
+            st.tuples(st.integers(1, 40), st.integers(-3, 3), st.sampled_from([None, "a", "b"]), st.booleans()),
+            min_size=1,
+            max_size=12,
+        ),
+        places=st.integers(1, 4),
+        page_size=st.sampled_from([1, 4]),
+    )
+    def test_everybody_is_answered_in_a_scheduler(
+        self, requests: list[tuple[int, int, str | None, bool]], places: int, page_size: int
+    ) -> None:
+        """In a whole scheduler every request gets its own tokens, aborted ones end, and every slot comes back."""
+        run = self.harness(max_running_requests=places, max_prefill_tokens=16, page_size=page_size)
+        aborted = []
+        for length, priority, tenant, abort in requests:
+            rid = run.submit(
+                list(range(length)), max_new_tokens=3, priority=priority, tenant=tenant, deadline=float(length)
+            )
+            if abort:
+                run.turn()
+                run.abort(rid)
+                aborted.append(rid)
+        run.run()
+        for rid, answer in run.answers.items():
+            count = len(answer.ids) if rid in aborted else 3
+            assert answer.ids == run.expected(rid, count)
+        run.assert_at_rest()
+
+    @pytest.mark.parametrize("places", [1, 3])
+    def test_nobody_is_passed_over_for_ever(self, places: int) -> None:
+        """In a crowd that keeps coming, nobody is passed over more often than --max-skips, and all are answered."""
+        rng = np.random.default_rng(places)
+        policy = Watched(self.policy())
+        run = self.harness(
+            policy, max_running_requests=places, max_skips=MAX_SKIPS, max_prefill_tokens=24, check_invariants="off"
+        )
+        for i in range(60):
+            run.submit(
+                [int(rng.integers(3)) for _ in range(int(rng.integers(1, 30)))],
+                max_new_tokens=int(rng.integers(1, 8)),
+                priority=int(rng.integers(-5, 6)),
+                tenant=(None, "a", "b")[i % 3],
+                deadline=float(rng.integers(1, 50)) if i % 2 else None,
+            )
+            run.turn()
+        run.run()
+        self.measured(f"most skips with {places} places", policy.most)
+        assert policy.most <= MAX_SKIPS
+        assert all(answer.ids == run.expected(rid, len(answer.ids)) for rid, answer in run.answers.items())
+        run.assert_at_rest()
+
+    def test_two_thousand_wait_in_a_scheduler(self) -> None:
+        """With 2,000 waiting requests a scheduler goes on serving."""
+        run = self.harness(max_running_requests=2, total_slots=512, check_invariants="off")
+        for i in range(MANY):
+            run.submit(
+                [i % 7, i % 11, i % 13], max_new_tokens=2, priority=i % 5, tenant=f"{i % 9}", deadline=1.0 + i % 17
+            )
+        for _ in range(8):
+            run.turn()
+        assert sum(answer.finish is not None for answer in run.answers.values()) >= 4

@@ -1,0 +1,148 @@
+"""The base of all suites: finds and makes the plugin as a run does, and says what a check is.
+
+A check is a test method; the first line of its docstring says what it proves. Beside passing and failing it may end as "not
+claimed" (the manifest does not promise it, so nobody would ask for it), "not here" (this machine lacks the device) or
+"cannot run" (a tool that the check needs is missing). Knows no kind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NoReturn
+
+import pytest
+
+from jackfield import __version__
+from jackfield.config.errors import ConfigurationError
+from jackfield.hookspecs.kinds import KINDS
+from jackfield.stack.digest import package_digest
+from jackfield.stack.discovery import discover
+from jackfield.stack.loading import INLINE, LoadedPlugin, LoadedStack, load_stack
+from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+from jackfield.stack.single import select_one
+
+NOT_CLAIMED, NOT_HERE, CANNOT_RUN = "not claimed", "not here", "cannot run"
+
+
+class Conformance:
+    """Subclass the suite of your kind in a pytest file, and set:
+
+    plugin    its name, as in the manifest
+    options   its options, as they would stand in a stack file
+    device    the device to run on, for kinds that compute
+
+    kind      set by the suite
+    torch     whether the kind may import torch; set by the suite
+    """
+
+    kind: ClassVar[str] = ""
+    torch: ClassVar[bool] = False
+    plugin: ClassVar[str] = ""
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    device: ClassVar[str] = "cpu"
+
+    jackfield_conformance: ClassVar[bool] = True
+    _stack: ClassVar[LoadedStack | None] = None
+    _identity: ClassVar[dict[str, Any] | None] = None
+    _torch_before: ClassVar[bool] = False
+
+    @classmethod
+    def selected(cls) -> SelectedPlugin:
+        """The plugin as resolution would hand it on. Raises ConfigurationError if it is unknown, broken or in conflict."""
+        if not cls.plugin:
+            raise ConfigurationError(f"{cls.__name__}: set `plugin` to the name of your {cls.kind} plugin")
+        return select_one(discover(), cls.kind, cls.plugin, dict(cls.options))
+
+    @classmethod
+    def stack(cls) -> LoadedStack:
+        """The stack of this one plugin, loaded once a class. Raises ConfigurationError, PluginLoadError."""
+        if "_stack" not in vars(cls) or cls._stack is None:
+            cls._torch_before = "torch" in sys.modules
+            cls._stack = load_stack(ResolvedStack(plugins=(cls.selected(),)), INLINE)
+        return cls._stack
+
+    @classmethod
+    def loaded(cls) -> LoadedPlugin:
+        """The plugin, imported and checked."""
+        return cls.stack().plugin(cls.kind)
+
+    @classmethod
+    def manifest(cls) -> ManifestRow:
+        """What it claims."""
+        return cls.loaded().selected.manifest
+
+    @classmethod
+    def make(cls, **fields: Any) -> Any:
+        """A new object of the plugin by its provider hook. fields: those of the kind's context beyond `PluginContext`."""
+        return cls.stack().make(cls.kind, **fields)
+
+    @classmethod
+    def identity(cls) -> dict[str, Any]:
+        """What a report says of the plugin; "problem" instead of the facts if there is no such plugin."""
+        if "_identity" not in vars(cls) or cls._identity is None:
+            cls._identity = cls._identify()
+        return cls._identity
+
+    @classmethod
+    def _identify(cls) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "plugin": f"{cls.kind}.{cls.plugin}",
+            "kind": cls.kind,
+            "name": cls.plugin,
+            "options": dict(cls.options),
+            "device": cls.device,
+            "core": __version__,
+            "core_contract": KINDS[cls.kind].contract_version,
+        }
+        try:
+            selected = cls.selected()
+            return facts | {
+                "distribution": selected.distribution,
+                "version": selected.version,
+                "digest": package_digest(selected.package),
+                "contract": dict(selected.manifest.contract),
+            }
+        except ConfigurationError as error:
+            return facts | {"problem": str(error)}
+
+    @pytest.fixture(autouse=True, scope="class")
+    def _plugin_stands(self) -> None:
+        self.stack()
+
+    @pytest.fixture(autouse=True)
+    def _records(self, record_property: Callable[[str, Any], None]) -> None:
+        self._record = record_property
+
+    def measured(self, what: str, value: float) -> None:
+        """A number for the report, which no assertion asks for: "bytecodes for each waiting request"."""
+        self._record("measured", {"what": what, "value": value})
+
+    def needs_feature(self, *features: str) -> None:
+        """End the check as "not claimed" unless the manifest lists all of these."""
+        missing = [feature for feature in features if feature not in self.manifest().features]
+        if missing:
+            self.not_claimed(f"features has no {', '.join(map(repr, missing))}")
+
+    def not_claimed(self, why: str) -> NoReturn:
+        pytest.skip(f"{NOT_CLAIMED}: {why}")
+
+    def not_here(self, why: str) -> NoReturn:
+        pytest.skip(f"{NOT_HERE}: {why}")
+
+    def cannot_run(self, why: str) -> NoReturn:
+        pytest.skip(f"{CANNOT_RUN}: {why}")
+
+    def test_loads(self) -> None:
+        """Its manifest is healthy, its options validate and its module holds the kind's hook and no other's."""
+        assert self.loaded().hooks, f"{self.loaded().module.__name__} implements no hook of kind {self.kind}"
+
+    def test_imports_no_torch(self) -> None:
+        """Neither its module nor its options bring in torch, which the kind does not need."""
+        if self.torch:
+            self.not_claimed(f"kind {self.kind!r} may import torch when it is made")
+        if self._torch_before:
+            self.not_here("torch had been imported before this suite began; run it alone")
+        assert "torch" not in sys.modules, f"loading {self.plugin} imported torch"
