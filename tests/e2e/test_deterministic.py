@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jackfield import Engine
-from tests.covering import pairwise
+from jackfield.testing.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny
 
 NEW = 24

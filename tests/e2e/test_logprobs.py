@@ -11,7 +11,7 @@ import pytest
 from jackfield import Engine
 from jackfield.managers.errors import RequestError
 from jackfield.managers.worker_features import WorkerFeatures
-from tests.covering import pairwise
+from jackfield.testing.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 
 NEW = 12

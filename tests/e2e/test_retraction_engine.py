@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.covering import pairwise
+from jackfield.testing.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny
 
 PROMPTS = [[(seed * i) % 120 + 2 for i in range(60)] for seed in (3, 5, 7, 11)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.covering import pairwise
+from jackfield.testing.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny
 from tests.e2e.greedy_reference import Reference, assert_logprobs, references
 

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.covering import pairwise
+from jackfield.testing.covering import pairwise
 
 
 @given(st.lists(st.integers(2, 5), min_size=2, max_size=6))

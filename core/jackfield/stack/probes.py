@@ -31,7 +31,7 @@ def probe_here(row: PluginRow, need: Need, device: DeviceDescription) -> list[st
     """Import the probe's module and ask it."""
     if row.manifest is None or row.manifest.probe is None:
         return []
-    return _ask(row.manifest.probe, need, device)
+    return ask_probe(row.manifest.probe, need, device)
 
 
 def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
@@ -46,7 +46,8 @@ def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> lis
     return problems
 
 
-def _ask(reference: str, need: Need, device: DeviceDescription) -> list[str]:
+def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str]:
+    """Import the module of a probe ("package.module:check") and call it."""
     module, _, name = reference.partition(":")
     try:
         answer = getattr(importlib.import_module(module), name)(need, device)
@@ -59,7 +60,7 @@ def _ask(reference: str, need: Need, device: DeviceDescription) -> list[str]:
 
 
 def _answer(order: dict[str, Any]) -> list[str]:
-    return _ask(
+    return ask_probe(
         order["probe"], msgspec.convert(order["need"], Need), msgspec.convert(order["device"], DeviceDescription)
     )
 

@@ -67,10 +67,12 @@ def reference_attention(
         for position in range(kv_len - q_len, kv_len):
             last = position if layer.causal else kv_len - 1
             first = 0 if layer.window is None else max(0, position - layer.window + 1)
-            for head in range(layer.num_heads):
-                scores = keys[first : last + 1, head // share] @ q[token, head].double().cpu() * layer.scale
-                if layer.soft_cap is not None:
-                    scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
-                out[token, head] = torch.softmax(scores, dim=0) @ values[first : last + 1, head // share]
+            # query head h reads key/value head h // share
+            query = q[token].double().cpu().view(layer.num_kv_heads, share, layer.head_size)
+            scores = torch.einsum("nkd,ksd->ksn", keys[first : last + 1], query) * layer.scale
+            if layer.soft_cap is not None:
+                scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
+            found = torch.einsum("ksn,nkd->ksd", torch.softmax(scores, dim=-1), values[first : last + 1])
+            out[token] = found.reshape(layer.num_heads, layer.v_head_size)
             token += 1
     return out

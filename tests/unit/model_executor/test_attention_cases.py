@@ -80,30 +80,3 @@ def test_a_wrong_backend_is_caught(wrong: type[TorchAttention]) -> None:
     check(CASE, TorchAttention)
     with pytest.raises(AssertionError):
         check(CASE, wrong)
-
-
-@pytest.mark.parametrize("changes", [{"window": 3}, {"soft_cap": 1.0}, {"causal": False}])
-def test_a_backend_that_ignores_a_feature_is_caught(changes: dict[str, Any]) -> None:
-    """The backend is told of plain layers, the reference of the feature."""
-
-    class Ignores(TorchAttention):
-        def attend(self, plan: AttentionPlan, layer: AttentionLayer, *tensors: Any) -> None:
-            plain = AttentionLayer(
-                id=layer.id,
-                group=layer.group,
-                num_heads=layer.num_heads,
-                num_kv_heads=layer.num_kv_heads,
-                head_size=layer.head_size,
-                v_head_size=layer.v_head_size,
-                scale=layer.scale,
-            )
-            super().attend(self.plain_plan, plain, *tensors)
-
-        def plan(self, batch: Any) -> Any:
-            self.plain_plan = TorchAttention(prepare(CASE).context).plan(batch)
-            self._sights = dict.fromkeys(self._sights, next(iter(self.plain_plan.buckets[0].views)))
-            return self.plain_plan
-
-    check(CASE, TorchAttention, **changes)
-    with pytest.raises(AssertionError, match="off by"):
-        check(CASE, Ignores, **changes)

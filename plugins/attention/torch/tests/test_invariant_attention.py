@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,13 +15,10 @@ from jackfield.hookspecs import (
     HND_PAGED,
     NHD_PAGED,
     AttentionBackend,
-    AttentionBatch,
-    AttentionMode,
-    HostLengths,
     KVLayout,
 )
-from jackfield.model_executor.kv_tensors import allocate_kv
 from jackfield.testing.attention_cases import AttentionCase, PreparedCase, check, prepare, run
+from jackfield.testing.attention_sequences import outputs
 from jackfield_attention_torch.backend import TorchAttention
 from jackfield_attention_torch.invariant import InvariantAttention
 from jackfield_attention_torch.tiles import TILE
@@ -92,62 +87,12 @@ class Sequences:
     """Whole sequences with fixed queries, keys and values, fed to a backend in steps of any kind."""
 
     def __init__(self, lengths: list[int], *, layout: KVLayout, page_size: int, seed: int, **case: Any) -> None:
-        self.case = AttentionCase(
-            lengths=[(0, n) for n in lengths], layout=layout, page_size=page_size, seed=seed, **case
+        self.prepared: PreparedCase = prepare(
+            AttentionCase(lengths=[(0, n) for n in lengths], layout=layout, page_size=page_size, seed=seed, **case)
         )
-        self.prepared: PreparedCase = prepare(self.case)
-        self.starts = np.concatenate([[0], np.cumsum(lengths)])
-        self.lengths = lengths
 
     def outputs(self, backend: AttentionBackend, steps: list[list[tuple[int, int]]]) -> list[torch.Tensor]:
-        """steps: (sequence, new tokens) of each row of each batch. What each sequence's tokens got, in order."""
-        made = self.prepared
-        fresh = allocate_kv(
-            made.context.groups,
-            {"full": self.case.layout},
-            made.kv.of("k", 0).shape[0] - 1,
-            self.case.page_size,
-            self.case.dtype,
-            torch.device("cpu"),
-        )
-        for tensors in fresh["full"].tensors.values():
-            for tensor in tensors:
-                tensor.fill_(math.nan)
-        backend.bind(fresh)
-        done = [0] * len(self.lengths)
-        found = [torch.full((n, *self._out_shape()), math.nan, dtype=self.case.dtype) for n in self.lengths]
-        table_rows = made.batch.rows
-        for step in steps:
-            q_lens = np.array([new for _, new in step], dtype=np.int32)
-            kv_lens = np.array([done[i] + new for i, new in step], dtype=np.int32)
-            tokens = torch.from_numpy(
-                np.concatenate([self.starts[i] + done[i] + np.arange(new) for i, new in step]).astype(np.int64)
-            )
-            slots = torch.cat(
-                [made.context.tables["full"][table_rows[i], done[i] : done[i] + new].long() for i, new in step]
-            )
-            batch = AttentionBatch(
-                mode=AttentionMode.DECODE if (q_lens == 1).all() else AttentionMode.EXTEND,
-                rows=table_rows[[i for i, _ in step]],
-                q_starts=torch.from_numpy(np.concatenate([[0], np.cumsum(q_lens)]).astype(np.int32)),
-                kv_lens=torch.from_numpy(kv_lens),
-                out_slots={"full": slots},
-                host=HostLengths(q_lens=q_lens, kv_lens=kv_lens, exact=True),
-                max_q=int(q_lens.max()),
-                max_kv=int(kv_lens.max()),
-            )
-            out = torch.full((len(tokens), *self._out_shape()), math.nan, dtype=self.case.dtype)
-            backend.attend(backend.plan(batch), self.case.layer, made.q[tokens], made.k[tokens], made.v[tokens], out)
-            at = 0
-            for i, new in step:
-                found[i][done[i] : done[i] + new] = out[at : at + new]
-                done[i] += new
-                at += new
-        assert done == self.lengths
-        return found
-
-    def _out_shape(self) -> tuple[int, int]:
-        return self.case.layer.num_heads, self.case.layer.v_head_size
+        return outputs(self.prepared, backend, steps)
 
 
 @st.composite

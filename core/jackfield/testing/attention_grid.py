@@ -1,0 +1,46 @@
+"""Which cases an attention backend is tried on: covering arrays over sizes, lengths and what its manifest claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jackfield.testing.attention_batches import AttentionCase
+from jackfield.testing.covering import pairwise
+
+BATCHES: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "prefill": ((0, 1), (0, 7), (0, 16), (0, 33)),
+    "chunk": ((5, 3), (16, 16), (31, 2), (64, 1), (16, 16)),
+    "decode": ((0, 1), (15, 1), (16, 1), (40, 1), (41, 1), (3, 1)),
+    "one-token rows among longer ones": ((12, 1), (0, 9), (7, 5), (20, 1), (0, 1)),
+    "whole pages cached": ((64, 1), (16, 1), (128, 3)),
+    "one token": ((0, 1),),
+    "long": ((0, 70), (130, 20), (127, 1), (128, 1), (257, 5)),
+}
+"""(cached, new) tokens of each row."""
+
+MIXED = ("chunk", "decode", "one-token rows among longer ones", "long")
+"""Batches that may be sent as mode MIXED."""
+
+SIZES: Mapping[str, Sequence[Any]] = {
+    "head_size": (64, 80, 96, 128, 256, 8, 16),
+    "v_head_size": (None, 24),
+    "heads": ((4, 4), (8, 2), (9, 3), (4, 1), (1, 1)),
+    "page_size": (16, 1, 64),
+    "scale": (None, 0.3),
+}
+WINDOWS, SOFT_CAPS = (8, 1, 17, 100), (2.0, 30.0)
+
+
+def cases(
+    layouts: Sequence[Any], lengths: Iterable[str] = BATCHES, *, few: bool = False, **factors: Sequence[Any]
+) -> list[AttentionCase]:
+    """Cases in which every two values of every two factors meet. few: a handful of sizes, where others are asked about."""
+    sizes = {"head_size": (64, 16), "heads": ((4, 2), (3, 1)), "page_size": (16, 1, 64)} if few else SIZES
+    rows = pairwise({**sizes, "layout": layouts, "lengths": tuple(lengths), **factors})
+    found = []
+    for seed, row in enumerate(rows):
+        num_heads, num_kv_heads = row.pop("heads")
+        row["lengths"] = BATCHES[row["lengths"]]
+        found.append(AttentionCase(num_heads=num_heads, num_kv_heads=num_kv_heads, seed=seed, **row))
+    return found

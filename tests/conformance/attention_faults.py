@@ -1,0 +1,220 @@
+"""Attention backends with one fault each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from jackfield.hookspecs import AttentionBatch, AttentionContext, AttentionLayer, BatchFault
+from tests.conformance.plain_attention import PlainAttention, Plan
+
+
+class WindowOneTooFar(PlainAttention):
+    def seen(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        wide = layer if layer.window is None else replace(layer, window=layer.window + 1)
+        return super().seen(wide, query, key)
+
+    def first_seen(self, layer: AttentionLayer, position: int) -> int:
+        return super().first_seen(replace(layer, window=layer.window + 1) if layer.window else layer, position)
+
+
+class ReadsBeforeTheWindow(PlainAttention):
+    """Masks what it sees no more, but reads it: 0 * NaN is NaN."""
+
+    def first_seen(self, layer: AttentionLayer, position: int) -> int:
+        return 0
+
+
+class ForgetsTheSoftCap(PlainAttention):
+    def capped(self, layer: AttentionLayer, scores: torch.Tensor) -> torch.Tensor:
+        return scores
+
+
+class AlwaysCausal(PlainAttention):
+    def seen(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return super().seen(replace(layer, causal=True), query, key)
+
+
+class WrongHeadMapping(PlainAttention):
+    """Interleaved instead of in blocks."""
+
+    def head_map(self, layer: AttentionLayer) -> torch.Tensor:
+        return torch.arange(layer.num_heads) % layer.num_kv_heads
+
+
+class IgnoresTheScale(PlainAttention):
+    def one_row(self, layer: AttentionLayer, *rest: Any) -> torch.Tensor:
+        return super().one_row(replace(layer, scale=layer.head_size**-0.5), *rest)
+
+
+class WritesPaddingIntoARealSlot(PlainAttention):
+    """Pads the batch with its last token, one slot further."""
+
+    def write(self, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k: Any, v: Any) -> None:
+        super().write(slots, keys, values, k, v)
+        keys[slots[-1] - slots[-1] % 2 + (1 - slots[-1] % 2)] = 0
+
+
+class WritesInTheWrongOrder(PlainAttention):
+    def write(self, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k: Any, v: Any) -> None:
+        super().write(slots.flip(0), keys, values, k, v)
+
+
+class WritesThoughWritten(PlainAttention):
+    """Takes k = None for a key of zeros."""
+
+    def attend(self, plan: Any, layer: AttentionLayer, q: Any, k: Any, v: Any, out: Any) -> None:
+        if k is None and layer.kv_source is None:
+            k = q.new_zeros(q.shape[0], layer.num_kv_heads, layer.head_size)
+            v = q.new_zeros(q.shape[0], layer.num_kv_heads, layer.v_head_size)
+        super().attend(plan, layer, q, k, v, out)
+
+
+class ReadsUnallocatedPages(PlainAttention):
+    """Reads whole pages, and weighs what lies behind the row with zero."""
+
+    def slots(self, layer: AttentionLayer, row: int, first: int, length: int) -> torch.Tensor:
+        slots = super().slots(layer, row, first, length)
+        return torch.cat([slots, slots.new_zeros(8)])
+
+    def seen(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        seen = super().seen(layer, query, key)
+        return torch.cat([seen, torch.zeros(len(seen), 8, dtype=torch.bool)], dim=1)
+
+
+class RowsShareAMask(PlainAttention):
+    """Hides a NaN instead of keeping it in its row."""
+
+    def weighed(self, weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return super().weighed(weights.nan_to_num(), v.nan_to_num())
+
+
+class LeavesTheLastRowOut(PlainAttention):
+    def plan(self, batch: AttentionBatch) -> Plan:
+        plan = super().plan(batch)
+        return Plan(plan.spans[:-1] or plan.spans, plan.out_slots)
+
+
+class AddsUpInTheRunsDtype(PlainAttention):
+    """Keeps its sum in bfloat16, key by key."""
+
+    def weighed(self, weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        total = v.new_zeros(weights.shape[1], weights.shape[0], v.shape[-1])
+        for key in range(v.shape[0]):
+            total = total + weights[:, :, key].t()[:, :, None].to(v.dtype) * v[key]
+        return total
+
+
+class TrustsUpperBounds(PlainAttention):
+    def lengths(self, batch: AttentionBatch) -> list[int]:
+        lengths: list[int] = batch.host.kv_lens.tolist()
+        return lengths
+
+
+class PlansShareScratch(PlainAttention):
+    """Each plan is written over the one before."""
+
+    shared: list[Any] | None = None
+
+    def plan(self, batch: AttentionBatch) -> Plan:
+        made = super().plan(batch)
+        if self.shared is None:
+            self.shared = made.spans
+        else:
+            self.shared[:] = made.spans
+        return Plan(self.shared, made.out_slots)
+
+
+class RemembersBatchesByTheirTensors(PlainAttention):
+    """Takes the same tensor for the same batch, whatever stands in it."""
+
+    def __init__(self, context: AttentionContext) -> None:
+        super().__init__(context)
+        self.known: dict[int, Plan] = {}
+
+    def plan(self, batch: AttentionBatch) -> Plan:
+        return self.known.setdefault(batch.rows.data_ptr(), super().plan(batch))
+
+
+class KeepsTheOldMemory(PlainAttention):
+    def bind(self, kv: Any) -> None:
+        self.kv = self.kv or kv
+
+
+class SortsTheBatchInPlace(PlainAttention):
+    def plan(self, batch: AttentionBatch) -> Plan:
+        plan = super().plan(batch)
+        batch.q_starts.copy_(batch.q_starts.flip(0))
+        return plan
+
+
+class ScalesQueriesInPlace(PlainAttention):
+    def one_row(self, layer: AttentionLayer, q: Any, k: Any, v: Any, seen: torch.Tensor) -> torch.Tensor:
+        q.mul_(layer.scale)
+        return super().one_row(replace(layer, scale=1.0), q, k, v, seen)
+
+
+class ReadsLengthsInPlan(PlainAttention):
+    """`int` of a device tensor waits for the device."""
+
+    def lengths(self, batch: AttentionBatch) -> list[int]:
+        return [int(length) for length in batch.kv_lens]
+
+
+class IgnoresKvSource(PlainAttention):
+    """Takes the keys of the last layer that has any."""
+
+    def pages(self, layer: AttentionLayer) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().pages(replace(layer, kv_source=None, id=max(self.kv[layer.group].group.layers)))
+
+
+class AsksTheOtherGroupsTable(PlainAttention):
+    def slots(self, layer: AttentionLayer, row: int, first: int, length: int) -> torch.Tensor:
+        return next(iter(self.context.tables.values()))[row, first:length].long()
+
+
+class RefusesWithAnotherError(PlainAttention):
+    most_rows = 40
+
+    def plan(self, batch: AttentionBatch) -> Plan:
+        try:
+            return super().plan(batch)
+        except BatchFault as fault:
+            raise ValueError(str(fault)) from fault
+
+
+class WritesBeforeItRefuses(PlainAttention):
+    most_rows = 40
+
+    def plan(self, batch: AttentionBatch) -> Plan:
+        if len(batch.host.q_lens) > self.most_rows:
+            keys, _ = self.pages(self.context.layers[0])
+            keys[batch.out_slots["full"]] = 0
+        return super().plan(batch)
+
+
+class DependsOnTheBatch(PlainAttention):
+    """The order of the additions follows the number of rows."""
+
+    def attend(self, plan: Any, layer: AttentionLayer, *rest: Any) -> None:
+        self.flip = len(plan.spans) % 2 == 0
+        super().attend(plan, layer, *rest)
+
+    def weighed(self, weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return super().weighed(weights.flip(-1), v.flip(0)) if self.flip else super().weighed(weights, v)
+
+
+class NeedsBothPhases(PlainAttention):
+    def plan(self, batch: AttentionBatch) -> Plan:
+        if len(self.context.phases) == 1:
+            raise RuntimeError("made for one phase alone")
+        return super().plan(batch)
+
+
+class RefusesMixed(PlainAttention):
+    def plan(self, batch: AttentionBatch) -> Plan:
+        if batch.mode.value == "mixed":
+            raise BatchFault("no mixed batches")
+        return super().plan(batch)
