@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PLUGINS := $(wildcard plugins/*/*)
+# Many tests wait for other processes: two workers keep two cores busy.
+WORKERS ?= 2
 PROMPT ?= In one sentence: what is a jackfield?
 
 .PHONY: setup demo test lint format docs requirements soak clean
@@ -27,7 +29,7 @@ demo: setup
 	@$(BIN)/jackfield generate --chat --temperature 0 --max-new-tokens 60 "$(PROMPT)"
 
 test: setup
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses $(WORKERS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -43,6 +43,25 @@ def soak_counts(request: pytest.FixtureRequest) -> Counter[str]:
     return request.config.stash[SOAK_COUNTS]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.parallel import ByFile
+
+    return ByFile(config, log)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its counts to the run that prints them."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["soak_counts"] = dict(session.config.stash[SOAK_COUNTS])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    output: dict[str, Any] = getattr(node, "workeroutput", {})  # it has none if it crashed
+    node.config.stash[SOAK_COUNTS].update(output.get("soak_counts", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if counts := config.stash[SOAK_COUNTS]:
         terminalreporter.write_line("soak: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))

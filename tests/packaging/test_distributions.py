@@ -86,22 +86,6 @@ def test_each_is_registered_with_what_its_manifest_says(place: str) -> None:
     assert found == declared == {(row["kind"], row["name"]) for row in manifest_rows(place)}
 
 
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Distribution -> its wheel; the core's under "."."""
-    made: dict[str, Path] = {}
-    for place in [".", *PLACES]:
-        out = tmp_path_factory.mktemp("wheel")
-        subprocess.run(
-            [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)],
-            cwd=ROOT / place,
-            check=True,
-            capture_output=True,
-        )
-        (made[place],) = out.glob("*.whl")
-    return made
-
-
 @pytest.mark.slow
 def test_wheels_carry_no_local_paths_and_all_their_parts(wheels: dict[str, Path]) -> None:
     local = [str(ROOT).encode(), os.path.expanduser("~").encode() + b"/"]
@@ -119,23 +103,34 @@ def test_wheels_carry_no_local_paths_and_all_their_parts(wheels: dict[str, Path]
         assert not any("/tests/" in name or name.startswith("tests/") for name in names)
 
 
+def install(wheel: Path, target: Path) -> Path:
+    """Into an empty folder, without dependencies."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", target, wheel], check=True, capture_output=True, text=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def core(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(wheels["."], tmp_path_factory.mktemp("core"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
-def test_each_installs_alone_beside_the_core(place: str, wheels: dict[str, Path], tmp_path: Path) -> None:
-    """Into an empty folder, without dependencies: the core lists exactly this distribution's plugins there."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*pip, "--target", tmp_path, wheels["."], wheels[place]], check=True, capture_output=True, text=True)
+def test_each_installs_alone_beside_the_core(place: str, core: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
+    """The core lists exactly this distribution's plugins there."""
+    site = [str(core), str(install(wheels[place], tmp_path))]
     third_party = sysconfig.get_path("purelib")
     # -S leaves out the editable installs of this very repository; third-party packages are put back by hand.
     code = f"""
 import json, sys
-sys.path[:0] = [{str(tmp_path)!r}]
+sys.path[:0] = {site!r}
 sys.path.append({third_party!r})
 from jackfield.stack import discovery
-rows = [[row.kind, row.name, row.problem] for row in discovery.discover([{str(tmp_path)!r}])]
+rows = [[row.kind, row.name, row.problem] for row in discovery.discover({site!r})]
 print(json.dumps({{"from": discovery.__file__, "rows": rows}}))
 """
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True)
     told = json.loads(done.stdout)
-    assert told["from"].startswith(str(tmp_path))
+    assert told["from"].startswith(site[0])
     assert sorted(told["rows"]) == sorted([row["kind"], row["name"], ""] for row in manifest_rows(place))

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.third_party.environment import ROOT, STRANGERS, Environment, build_wheel, make_environment
+from tests.third_party.environment import STRANGERS, Environment, build_wheel, make_environment
 
 collect_ignore_glob = ["*/*"]
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def environment(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The core, all of our plugins and all strangers, from wheels."""
-    projects = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/*/pyproject.toml")), *STRANGERS.values()]
-    wheels: list[Path] = []
-    for number, project in enumerate(projects):
-        wheels.append(build_wheel(project, tmp_path_factory.mktemp("wheels") / str(number)))
-    return make_environment(tmp_path_factory.mktemp("environment") / "venv", wheels)
+    out = tmp_path_factory.mktemp("strangers")
+    theirs = [build_wheel(project, out / name) for name, project in STRANGERS.items()]
+    return make_environment(tmp_path_factory.mktemp("environment") / "venv", [*wheels.values(), *theirs])
