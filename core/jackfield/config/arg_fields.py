@@ -298,6 +298,11 @@ class ArgFields(BaseModel):
         default_factory=dict,
         description="An option of a plugin instance; may be repeated. The value is read as TOML, else as text.",
     )
+    plugin: Annotated[tuple[FilePath, ...], BeforeValidator(several), Option(STACK, "FILE")] = Field(
+        default=(),
+        description="Python file with plugins of its own, which its constant PLUGIN (or PLUGINS) describes; may be repeated. "
+        "It offers them; that they serve another flag says.",
+    )
     plugin_allow: Annotated[tuple[PluginName, ...], BeforeValidator(several), Option(STACK, "DISTRIBUTION")] = Field(
         default=(),
         description="Distribution of a third party that automatic selection may choose from; may be repeated.",

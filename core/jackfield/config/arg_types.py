@@ -38,8 +38,8 @@ def loader_name(value: object) -> object:
 
 
 def several(value: object) -> object:
-    """One name or one table stands for a list of one."""
-    return (value,) if isinstance(value, str | dict | PluginUse) else value
+    """One name, path or table stands for a list of one."""
+    return (value,) if isinstance(value, str | dict | PluginUse | os.PathLike) else value
 
 
 def _instances(uses: tuple[PluginUse, ...]) -> tuple[PluginUse, ...]:

@@ -49,6 +49,7 @@ class Shape(enum.Enum):
     PATH = "a path"
     JSON = "a JSON object"
     NAMES = "names, repeated or separated by commas"
+    PATHS = "paths, repeated"
     USES = "plugin names or TOML tables"
     OPTIONS = "options of plugin instances"
 
@@ -146,6 +147,8 @@ def _shape(name: str, bare: Any) -> tuple[Shape, tuple[str, ...]]:
             return Shape.USES, ()
         if item is str:
             return Shape.NAMES, ()
+        if item is Path:
+            return Shape.PATHS, ()
     if get_origin(bare) is dict:
         value = get_args(bare)[1]
         return (Shape.OPTIONS if get_origin(value) is dict else Shape.JSON), ()

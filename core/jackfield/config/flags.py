@@ -47,7 +47,7 @@ def _add(group: Any, facts: FieldFacts) -> None:
     names = (facts.flag, *facts.aliases)
     if facts.shape is Shape.SWITCH:
         group.add_argument(*names, action=argparse.BooleanOptionalAction, **common)
-    elif facts.shape in (Shape.USES, Shape.NAMES, Shape.OPTIONS):
+    elif facts.shape in (Shape.USES, Shape.NAMES, Shape.PATHS, Shape.OPTIONS):
         group.add_argument(*names, action="append", metavar=facts.metavar, **common)
     else:
         group.add_argument(*names, metavar=facts.metavar, **common)

@@ -80,7 +80,7 @@ def read_command_line(argv_values: Mapping[str, Any]) -> Layer:
                     key, path, value = option_assignment(text)
                     layer.set_option(key, path, value, facts.flag)
                 continue
-            if facts.shape in (Shape.USES, Shape.NAMES):
+            if facts.shape in (Shape.USES, Shape.NAMES, Shape.PATHS):
                 value = tuple(item for text in given for item in parse_text(facts, text))
             else:
                 value = given if isinstance(given, bool) else parse_text(facts, given)

@@ -97,11 +97,18 @@ def _stack(table: Any, layer: Layer, source: str) -> list[str]:
     return problems
 
 
+def _anchored(folder: Path, value: str) -> str:
+    return os.path.normpath(folder / os.path.expanduser(value))
+
+
 def _anchor_paths(values: dict[str, Any], folder: Path) -> None:
     for name, facts in facts_of(ServerArgs).items():
         value = values.get(name)
         if facts.shape is Shape.PATH and isinstance(value, str) and value:
-            values[name] = os.path.normpath(folder / os.path.expanduser(value))
+            values[name] = _anchored(folder, value)
+        elif facts.shape is Shape.PATHS and isinstance(value, str | list):
+            several = [value] if isinstance(value, str) else value
+            values[name] = [_anchored(folder, item) if isinstance(item, str) and item else item for item in several]
     model = values.get("model_path")
     if isinstance(model, str) and model and not model.startswith("~"):
         # "org/name" is a hub id unless such a path exists here: the rule for a path typed at a shell, from this folder.

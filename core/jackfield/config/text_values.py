@@ -5,6 +5,7 @@ Knows shapes of values, not single fields; ranges and cross-checks are the model
 
 from __future__ import annotations
 
+import os
 import tomllib
 from typing import Any
 
@@ -31,6 +32,9 @@ def parse_text(facts: FieldFacts, text: str) -> Any:
             return _number(text)
         case Shape.NAMES:
             return () if text == NONE else tuple(part.strip() for part in text.split(","))
+        case Shape.PATHS:
+            # As PATH has them; a comma may stand in a file's name.
+            return () if text == NONE else tuple(part for part in text.split(os.pathsep) if part)
         case Shape.USES:
             return _uses(text)
         case Shape.OPTIONS:

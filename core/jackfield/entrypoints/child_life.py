@@ -19,7 +19,7 @@ from jackfield.entrypoints.child_signals import ORPHANED
 from jackfield.hookspecs import ProcessInfo
 from jackfield.ipc.framed_link import FramedLink
 from jackfield.ipc.run_directory import remove_tree
-from jackfield.stack.digest import package_digest, stack_hash
+from jackfield.stack.digest import package_digest, plugin_digest, stack_hash
 from jackfield.stack.imports import told
 from jackfield.stack.resolved import ResolvedStack
 
@@ -128,8 +128,9 @@ def _found(role: str, stack: ResolvedStack) -> Found:
 
 
 def contents(stack: ResolvedStack) -> dict[str, str]:
-    """Package -> the digest of what this process would import."""
-    return {package: package_digest(package) for package in (CORE, *(plugin.package for plugin in stack.plugins))}
+    """Package, or a one-file plugin's path -> the digest of what this process would import."""
+    plugins = {plugin.path or plugin.package: plugin_digest(plugin) for plugin in stack.plugins}
+    return {CORE: package_digest(CORE), **plugins}
 
 
 def _start_logging(role: str, level: str) -> None:

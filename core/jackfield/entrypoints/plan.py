@@ -60,7 +60,7 @@ def make_plan(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> 
     Raises ConfigurationError for whatever cannot be had as asked.
     """
     had_torch = "torch" in sys.modules
-    catalogue = discover()
+    catalogue = discover(files=args.plugin)
     device = describe_device(args.device)
     # Names are checked before anything is fetched: a misspelt plugin must not cost a download.
     resolve(args, device, None, catalogue, provenance)

@@ -33,6 +33,7 @@ class PluginRow:
     manifest            None if there is none to trust
     layouts             KV layouts that the distribution's manifest declares
     location            folder of the import package
+    path, digest        of a one-file plugin: the file and the SHA-256 of its bytes; `distribution` is the file's name then
     """
 
     kind: str
@@ -47,10 +48,14 @@ class PluginRow:
     manifest: ManifestRow | None = None
     layouts: tuple[KVLayout, ...] = ()
     location: Path | None = None
+    path: Path | None = None
+    digest: str = ""
 
     @property
     def origin(self) -> str:
-        """Distribution and version, as messages name it."""
+        """Distribution and version, or the file, as messages name it."""
+        if self.path is not None:
+            return str(self.path)
         return f"{self.distribution} {self.version}".rstrip()
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.file_loading import file_digest
+from jackfield.stack.plugin_file import Unreadable
+from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 
 CORE_PACKAGE = "jackfield"
 _SUFFIXES = frozenset({".py", ".toml", ".so"})
@@ -36,13 +38,25 @@ def stack_hash(stack: ResolvedStack) -> str:
                 "name": plugin.name,
                 "instance": plugin.instance,
                 "options": plugin.options,
-                "content": package_digest(plugin.package),
+                "content": plugin_digest(plugin),
             }
             for plugin in stack.plugins
         ],
     }
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_canonical)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def plugin_digest(plugin: SelectedPlugin) -> str:
+    """Content digest of the plugin's package, or of its one file as it is now. Raises ConfigurationError."""
+    if plugin.path is None:
+        return package_digest(plugin.package)
+    try:
+        return file_digest(plugin.path)
+    except Unreadable as error:
+        raise ConfigurationError(
+            f"the file {plugin.path} of a selected plugin cannot be loaded here: {error}"
+        ) from error
 
 
 @cache

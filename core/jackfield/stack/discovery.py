@@ -40,13 +40,18 @@ class _Package:
     problem: str = ""
 
 
-def discover(path: Sequence[str] | None = None) -> Catalogue:
-    """Everything installed on `path` (default: `sys.path` with all its finders), plugins and problems alike."""
+def discover(path: Sequence[str] | None = None, *, files: Sequence[Path] = ()) -> Catalogue:
+    """Everything installed on `path` (default: `sys.path` with all its finders), plugins and problems alike; and what the
+    one-file plugins `files` offer."""
     # A long-lived process (a notebook) must see what was installed after its finders last looked.
     importlib.invalidate_caches()
     rows: list[PluginRow] = []
     for info in _dist_infos(sys.path if path is None else path):
         rows.extend(_rows_of(info, path))
+    if files:
+        from jackfield.stack.plugin_file import file_rows
+
+        rows.extend(file_rows(files))
     rows.sort(key=lambda row: (row.kind, row.name, row.distribution))
     return Catalogue(tuple(_mark_conflicts(rows)))
 
@@ -207,9 +212,14 @@ def _mark_conflicts(rows: Sequence[PluginRow]) -> Iterator[PluginRow]:
             offers.setdefault((row.kind, row.name), []).append(row)
     for row in rows:
         rivals = offers.get((row.kind, row.name), [row])
-        if len({rival.distribution for rival in rivals}) < 2:
+        if len({rival.origin for rival in rivals}) < 2:
             yield row
             continue
         both = " and ".join(rival.origin for rival in rivals)
-        problem = f"{both} both offer {row.kind} {row.name!r}: uninstall one"
+        from_files = sum(rival.path is not None for rival in rivals)
+        if not from_files:
+            remedy = "uninstall one"
+        else:
+            remedy = "give the file's another name" if from_files < len(rivals) else "give one another name"
+        problem = f"{both} both offer {row.kind} {row.name!r}: {remedy}"
         yield replace(row, status=Status.CONFLICT, problem="; ".join(filter(None, (problem, row.problem))))

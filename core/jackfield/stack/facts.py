@@ -28,7 +28,7 @@ from jackfield.stack.imports import import_object, told
 from jackfield.stack.loading import INLINE, LoadedStack, load_stack
 from jackfield.stack.model_selection import model_files, select_loader, select_model, select_worker
 from jackfield.stack.resolved import ModelFacts, ResolvedStack, SelectedPlugin
-from jackfield.stack.selection import Selector
+from jackfield.stack.selection import Selector, as_selected
 
 
 def gather_model_facts(
@@ -108,18 +108,7 @@ def _describe(model: SelectedPlugin, config: ModelConfig) -> ModelShape:
 
 
 def _selected(args: ServerArgs, row: PluginRow) -> SelectedPlugin:
-    return SelectedPlugin(
-        kind=row.kind,
-        name=row.name,
-        instance=row.name,
-        distribution=row.distribution,
-        version=row.version,
-        package=row.package,
-        module=row.module,
-        manifest=manifest_of(row),
-        reason="its facts are needed",
-        options=args.options_for(row.kind, row.name),
-    )
+    return as_selected(row, "its facts are needed", options=args.options_for(row.kind, row.name))
 
 
 def _load(plugin: SelectedPlugin) -> LoadedStack:
@@ -149,10 +138,11 @@ def _gather_in_child(args: ServerArgs, path: Path | None, device: DeviceDescript
 
 def _answer(order: dict[str, Any]) -> dict[str, Any]:
     path = None if order["path"] is None else Path(order["path"])
+    args = ServerArgs.model_validate(order["args"])
     facts = gather_model_facts(
-        ServerArgs.model_validate(order["args"]),
+        args,
         path,
-        discover(),
+        discover(files=args.plugin),
         isolate=False,
         device=msgspec.convert(order["device"], DeviceDescription),
         name=order["name"],

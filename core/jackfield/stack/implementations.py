@@ -17,8 +17,13 @@ _MARK = PROJECT + "_impl"
 """Where pluggy's marker leaves its options on a function."""
 
 
-def implementations(module: ModuleType, kind: str) -> tuple[Mapping[str, Callable[..., Any]], list[str]]:
-    """Hook name -> function for the provider hook of `kind` in this module, and all that is wrong with the module."""
+def implementations(
+    module: ModuleType, kind: str, beside: frozenset[str] = frozenset()
+) -> tuple[Mapping[str, Callable[..., Any]], list[str]]:
+    """Hook name -> function for the provider hook of `kind` in this module, and all that is wrong with the module.
+
+    beside   kinds whose hooks the module may hold as well: those that a one-file plugin declares
+    """
     found: dict[str, Callable[..., Any]] = {}
     problems: list[str] = []
     for attribute, function in vars(module).items():
@@ -38,6 +43,8 @@ def implementations(module: ModuleType, kind: str) -> tuple[Mapping[str, Callabl
             problems.append(
                 f"{name} is a method of the object that {KINDS['observer'].hook} returns, not a function of the module"
             )
+        elif hook.kind != kind and hook.kind in beside:
+            continue
         elif hook.kind != kind:
             problems.append(
                 f"{name} is a hook of kind {hook.kind!r}; a module of kind {kind!r} cannot hold it: "

@@ -16,6 +16,7 @@ from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.imports import import_object
 from jackfield.stack.options import validated_options
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+from jackfield.stack.selection import as_selected
 
 
 def check_options_in_child(stack: ResolvedStack) -> None:
@@ -40,20 +41,9 @@ def describe_parameters_in_child(row: PluginRow) -> list[dict[str, Any]]:
 
 
 def _described(row: PluginRow, reference: str | None) -> list[dict[str, Any]]:
-    manifest = manifest_of(row)
     if reference is None:
         return []
-    plugin = SelectedPlugin(
-        kind=row.kind,
-        name=row.name,
-        instance=row.name,
-        distribution=row.distribution,
-        version=row.version,
-        package=row.package,
-        module=row.module,
-        manifest=manifest,
-        reason="its options are asked for",
-    )
+    plugin = as_selected(row, "its options are asked for")
     described: list[dict[str, Any]] = _ask("describe", [plugin], reference)
     return described
 

@@ -18,6 +18,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import SPECS, ModelEntry, ModelSourceError, UnsupportedModel
 from jackfield.hookspecs.markers import PROJECT
 from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.file_loading import declared_kinds
 from jackfield.stack.hooks import the_hook
 from jackfield.stack.implementations import implementations, named_arguments
 from jackfield.stack.imports import import_plugin_module, told
@@ -146,10 +147,12 @@ def load_stack(resolved: ResolvedStack, role: str) -> LoadedStack:
         if role != INLINE and role not in selected.processes:
             continue
         module = import_plugin_module(selected.module, selected)
-        hooks, problems = implementations(module, selected.kind)
+        hooks, problems = implementations(
+            module, selected.kind, frozenset() if selected.path is None else declared_kinds(module)
+        )
         if problems:
             raise PluginLoadError(
-                f"{selected.described} breaks the contract ({selected.module}): {'; '.join(problems)}"
+                f"{selected.described} breaks the contract ({selected.path or selected.module}): {'; '.join(problems)}"
             )
         # Several names or instances may share one module; pluggy wants each object once.
         if not manager.is_registered(module):

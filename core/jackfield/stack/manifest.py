@@ -104,6 +104,14 @@ def read_manifest(path: Path) -> Manifest:
     plugins, layouts = table.get("plugin", []), table.get("layout", [])
     if not _is_table_list(plugins) or not _is_table_list(layouts):
         return Manifest(problems=(*problems, f"{MANIFEST_NAME}: write [[plugin]] and [[layout]], with two brackets"))
+    return parse_manifest(plugins, layouts, problems)
+
+
+def parse_manifest(
+    plugins: Sequence[Mapping[str, Any]], layouts: Sequence[Mapping[str, Any]], problems: Sequence[str] = ()
+) -> Manifest:
+    """Check the tables of one manifest, whatever they were written in. `problems`: those found before."""
+    problems = list(problems)
     parsed_layouts = []
     for layout in layouts:
         parsed, wrong = _parse_layout(layout)

@@ -16,7 +16,10 @@ from jackfield.config.device import DeviceDescription
 from jackfield.hookspecs import Need, Problem
 from jackfield.stack.catalogue import PluginRow
 from jackfield.stack.child import ChildFailure, call_in_child, serve_child
-from jackfield.stack.imports import told
+from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.imports import import_plugin_module, told
+from jackfield.stack.resolved import SelectedPlugin
+from jackfield.stack.selection import as_selected
 
 Prober = Callable[[PluginRow, Need, DeviceDescription], list[str]]
 """Problems that the row's probe finds; none: it can serve. A probe that raises has one problem."""
@@ -31,14 +34,17 @@ def probe_here(row: PluginRow, need: Need, device: DeviceDescription) -> list[st
     """Import the probe's module and ask it."""
     if row.manifest is None or row.manifest.probe is None:
         return []
-    return ask_probe(row.manifest.probe, need, device)
+    return _ask(as_selected(row, "it is probed"), need, device)
 
 
 def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
     """The same in a fresh process, so that nothing of the plugin is imported into this one."""
     if row.manifest is None or row.manifest.probe is None:
         return []
-    order = {"probe": row.manifest.probe, "need": msgspec.to_builtins(need), "device": msgspec.to_builtins(device)}
+    plugin = as_selected(row, "it is probed")
+    order = {
+        name: msgspec.to_builtins(value) for name, value in (("plugin", plugin), ("need", need), ("device", device))
+    }
     try:
         problems: list[str] = call_in_child(__name__, order)
     except ChildFailure as error:
@@ -47,7 +53,7 @@ def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> lis
 
 
 def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str]:
-    """Import the module of a probe ("package.module:check") and call it."""
+    """Import the module of a probe ("package.module:check"), if it is not there yet, and call it."""
     module, _, name = reference.partition(":")
     try:
         answer = getattr(importlib.import_module(module), name)(need, device)
@@ -59,9 +65,21 @@ def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str
     return [str(problem) for problem in answer]
 
 
+def _ask(plugin: SelectedPlugin, need: Need, device: DeviceDescription) -> list[str]:
+    assert plugin.manifest.probe is not None
+    if plugin.path is not None:
+        try:
+            import_plugin_module(plugin.module, plugin)
+        except PluginLoadError as error:
+            return [f"its probe failed: {error}"]
+    return ask_probe(plugin.manifest.probe, need, device)
+
+
 def _answer(order: dict[str, Any]) -> list[str]:
-    return ask_probe(
-        order["probe"], msgspec.convert(order["need"], Need), msgspec.convert(order["device"], DeviceDescription)
+    return _ask(
+        msgspec.convert(order["plugin"], SelectedPlugin),
+        msgspec.convert(order["need"], Need),
+        msgspec.convert(order["device"], DeviceDescription),
     )
 
 

@@ -27,6 +27,7 @@ def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0
                 "instance": plugin.instance,
                 "distribution": plugin.distribution,
                 "version": plugin.version,
+                "path": plugin.path,
                 "options": dict(plugin.options),
                 "phases": list(plugin.phases),
                 "reason": plugin.reason,
@@ -38,8 +39,9 @@ def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0
 
 
 def row_report(row: PluginRow) -> dict[str, Any]:
-    """{kind, name, distribution, version, summary, status, problem, contract, hooks}.
+    """{kind, name, distribution, version, path, summary, status, problem, contract, hooks}.
 
+    path       the file of a one-file plugin, else None
     problem    "" where there is none
     contract   the version for which the plugin was written, "" if it says none
     hooks      what a plugin of its kind implements
@@ -50,6 +52,7 @@ def row_report(row: PluginRow) -> dict[str, Any]:
         "name": row.name,
         "distribution": row.distribution,
         "version": row.version,
+        "path": None if row.path is None else str(row.path),
         "summary": row.summary,
         "status": row.status.value,
         "problem": row.problem,

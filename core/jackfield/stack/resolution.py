@@ -20,13 +20,14 @@ from jackfield.stack.attention_selection import AttentionChoice, AttentionSelect
 from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.checks import device_problems, dtype_problems, feature_problems, manifest_of
 from jackfield.stack.completion import Completion
+from jackfield.stack.file_checks import refuse_unusable_files, refuse_unused_files
 from jackfield.stack.invariance import Invariance
 from jackfield.stack.layouts import agree
 from jackfield.stack.model_selection import select_loader, select_model, select_worker
 from jackfield.stack.names import instance_key
 from jackfield.stack.probes import Prober, no_probe, probe_here
 from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
-from jackfield.stack.selection import Choice, Selector, described
+from jackfield.stack.selection import Choice, Selector, as_selected, described
 from jackfield.stack.worker_thread import worker_thread
 
 __all__ = ["Resolution", "resolve"]
@@ -77,6 +78,7 @@ class _Resolver:
         self.dtype: str | None = None
 
     def run(self) -> Resolution:
+        refuse_unusable_files(self.catalogue, self.selector.source("plugin"))
         self._decide_device_and_dtype()
         worker = select_worker(self.selector, self.args, self.catalogue, self.device.type, self.dtype)
         self._add("worker", worker)
@@ -94,6 +96,7 @@ class _Resolver:
             self._decide_uses(kind)
         self._check_processors(worker.row)
         self._check_options()
+        refuse_unused_files(self.catalogue, self.plugins, self.selector.source("plugin"))
         self.completion.fill_from_model(self.model)
         if self.args.topology is None:
             self.completion.fill(
@@ -250,21 +253,8 @@ class _Resolver:
     def _add(self, kind: str, choice: Choice, *, instance: str | None = None, phases: tuple[str, ...] = ()) -> None:
         row = choice.row
         instance = instance or row.name
-        self.plugins.append(
-            SelectedPlugin(
-                kind=kind,
-                name=row.name,
-                instance=instance,
-                distribution=row.distribution,
-                version=row.version,
-                package=row.package,
-                module=row.module,
-                manifest=manifest_of(row),
-                reason=choice.reason,
-                options=self.args.options_for(kind, instance),
-                phases=phases,
-            )
-        )
+        options = self.args.options_for(kind, instance)
+        self.plugins.append(as_selected(row, choice.reason, instance=instance, options=options, phases=phases))
         if kind == "worker" and self.args.worker is None:
             self.completion.fill("worker", row.name, choice.reason)
 

@@ -23,6 +23,8 @@ class SelectedPlugin:
 
     version    of the distribution, as its metadata says
     package    import package whose bytes are hashed; module: the entry-point value
+    path       of a one-file plugin: the file, absolute, instead of a package; `digest` is the SHA-256 of its bytes as they were
+               when it was found, and no process runs others
     options    as given, unvalidated: loading validates them where the plugin runs
     phases     for `attention`: which of "prefill", "decode" it serves; else empty
     reason     why it was chosen
@@ -39,6 +41,13 @@ class SelectedPlugin:
     reason: str
     options: dict[str, Any] = field(default_factory=dict)
     phases: tuple[str, ...] = ()
+    path: str | None = None
+    digest: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Distribution and version, or the file, as messages name it."""
+        return self.path if self.path is not None else f"{self.distribution} {self.version}".rstrip()
 
     @property
     def key(self) -> str:
@@ -53,7 +62,7 @@ class SelectedPlugin:
     @property
     def described(self) -> str:
         """How messages name it."""
-        return f"{self.kind} plugin {self.name!r} ({self.distribution} {self.version})"
+        return f"{self.kind} plugin {self.name!r} ({self.origin})"
 
 
 @dataclass(frozen=True, kw_only=True)

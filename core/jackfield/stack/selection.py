@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.checks import manifest_of
 from jackfield.stack.names import normalise_name
 from jackfield.stack.own import OWN_DISTRIBUTIONS
-from jackfield.stack.resolved import Rejected
+from jackfield.stack.resolved import Rejected, SelectedPlugin
 
 Judge = Callable[[PluginRow], Sequence[str]]
 """Reasons why a healthy plugin cannot serve this run; none: it can."""
@@ -45,7 +47,7 @@ class Selector:
 
     def trusts(self, row: PluginRow) -> bool:
         """Whether automatic selection may choose from this row's distribution."""
-        return row.distribution in self._trusted
+        return row.path is None and row.distribution in self._trusted
 
     def source(self, field: str) -> str:
         """How a message names where a field's value came from."""
@@ -115,6 +117,8 @@ class Selector:
 
     def only_named(self, row: PluginRow) -> str | None:
         """Why automatic selection passes over a healthy row, or None."""
+        if row.path is not None:
+            return f"a plugin of a --plugin file serves only when it is named: {KINDS[row.kind].flag} {row.name}"
         if not self.trusts(row):
             return (
                 f"{row.distribution} is not one of our distributions: allow it with --plugin-allow {row.distribution} "
@@ -151,6 +155,32 @@ class Selector:
             return f"no {kind} plugin is installed: install one, for example a distribution jackfield-{KINDS[kind].group}-*"
         lines = "".join(f"\n  - {row.name} ({row.origin}): {self._candidate(row, judge)}" for row in rows)
         return f"no {kind} plugin can serve here:{lines}"
+
+
+def as_selected(
+    row: PluginRow,
+    reason: str,
+    *,
+    instance: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    phases: tuple[str, ...] = (),
+) -> SelectedPlugin:
+    """A healthy row as a part of a stack."""
+    return SelectedPlugin(
+        kind=row.kind,
+        name=row.name,
+        instance=instance or row.name,
+        distribution=row.distribution,
+        version=row.version,
+        package=row.package,
+        module=row.module,
+        manifest=manifest_of(row),
+        reason=reason,
+        options=dict(options or {}),
+        phases=phases,
+        path=None if row.path is None else str(row.path),
+        digest=row.digest,
+    )
 
 
 def priority(row: PluginRow) -> int:

@@ -7,9 +7,8 @@ from typing import Any
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
-from jackfield.stack.checks import manifest_of
 from jackfield.stack.resolved import PHASES, SelectedPlugin
-from jackfield.stack.selection import described
+from jackfield.stack.selection import as_selected, described
 
 
 def split_key(text: str) -> tuple[str, str]:
@@ -38,16 +37,4 @@ def find_one(catalogue: Catalogue, kind: str, name: str) -> PluginRow:
 def select_one(catalogue: Catalogue, kind: str, name: str, options: dict[str, Any]) -> SelectedPlugin:
     """The same as a choice that loading takes. Options are not validated here."""
     row = find_one(catalogue, kind, name)
-    return SelectedPlugin(
-        kind=row.kind,
-        name=row.name,
-        instance=row.name,
-        distribution=row.distribution,
-        version=row.version,
-        package=row.package,
-        module=row.module,
-        manifest=manifest_of(row),
-        reason="asked for by name",
-        options=options,
-        phases=PHASES if row.kind == "attention" else (),
-    )
+    return as_selected(row, "asked for by name", options=options, phases=PHASES if row.kind == "attention" else ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "kv_tier_block_tokens": ("32", 32),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
+    "plugin": (f"a.py{os.pathsep}b,c.py", (Path("a.py"), Path("b,c.py"))),
     "plugin_allow": ("a, b", ("a", "b")),
     "dtype": ("float32", "float32"),
     "device": ("cpu", "cpu"),

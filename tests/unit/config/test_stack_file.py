@@ -156,3 +156,11 @@ def bad_files(folder: Path) -> dict[str, Any]:
 def test_a_file_that_is_no_text(said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=said):
         load_server_args({}, {}, bad_files(tmp_path)[said])
+
+
+def test_plugin_files_are_relative_to_the_file(tmp_path: Path) -> None:
+    assert load(tmp_path, 'plugin = ["mine.py", "/else/where.py"]').plugin == (
+        tmp_path / "mine.py",
+        Path("/else/where.py"),
+    )
+    assert load(tmp_path, 'plugin = "sub/../mine.py"').plugin == (tmp_path / "mine.py",)

@@ -64,7 +64,7 @@ def resolution_of(args: ServerArgs, provenance: Mapping[str, str], catalogue: Ca
 
 def run(namespace: argparse.Namespace) -> int:
     args, provenance = parse_server_args(namespace, os.environ)
-    explained = resolution_of(args, provenance, discover())
+    explained = resolution_of(args, provenance, discover(files=args.plugin))
     show = _report_json if namespace.json else _show
     show(explained.resolution, explained.device, explained.digest)
     return 0
@@ -108,7 +108,7 @@ def _show(resolution: Resolution, device: DeviceDescription, digest: str | None)
                 plugin.kind,
                 plugin.name if plugin.name == plugin.instance else f"{plugin.name} as {plugin.instance}",
                 " and ".join(plugin.phases) or "-",
-                f"{plugin.distribution} {plugin.version}",
+                plugin.origin,
                 ", ".join(f"{key}={value!r}" for key, value in plugin.options.items()) or "-",
                 plugin.reason,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from jackfield.config.argument_parser import ArgumentParser
@@ -42,25 +43,36 @@ def add_parser(subparsers: Any) -> None:
     listing.add_argument("--active", action="store_true", help="tell which plugins a run with these flags would use")
     showing = actions.add_parser("show", help="all that is known of one plugin")
     showing.add_argument("plugin", metavar="KIND.NAME", help="for example attention.torch")
+    showing.add_argument(
+        "--plugin",
+        dest="files",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="Python file with plugins of its own; may be repeated",
+    )
     for action in (listing, showing):
         action.add_argument("--json", action="store_true", help="write JSON")
         action.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def run(namespace: argparse.Namespace) -> int:
-    catalogue = discover()
     if namespace.action == "list":
-        _list(namespace, catalogue)
+        _list(namespace)
     else:
         from jackfield.entrypoints.cli.plugins_show import show
 
-        show(wanted(catalogue, namespace.plugin, "show"), as_json=namespace.json)
+        show(wanted(discover(files=namespace.files), namespace.plugin, "show"), as_json=namespace.json)
     return 0
 
 
-def _list(namespace: argparse.Namespace, catalogue: Catalogue) -> None:
-    given = set(vars(namespace)) - {"command", "action", "json", "debug", "active"}
-    active = _active(namespace, catalogue) if namespace.active or given else None
+def _list(namespace: argparse.Namespace) -> None:
+    given = set(vars(namespace)) - {"command", "action", "json", "debug", "active", "plugin"}
+    if namespace.active or given:
+        catalogue, active = _active(namespace)
+    else:  # a file that is named adds to the list; it is no run
+        catalogue, active = discover(files=[Path(file) for file in getattr(namespace, "plugin", ())]), None
     rows = [_row(row, active) for row in catalogue]
     if namespace.json:
         print_json(rows)
@@ -83,7 +95,7 @@ def _cells(row: dict[str, Any], with_active: bool) -> Sequence[str]:
         row["status"],
         row["contract"] or "-",
         ", ".join(row["hooks"]) or "-",
-        f"{row['distribution']} {row['version']}".rstrip(),
+        row["path"] or f"{row['distribution']} {row['version']}".rstrip(),
         row["problem"] or row["summary"],
     ]
     if with_active:
@@ -92,18 +104,19 @@ def _cells(row: dict[str, Any], with_active: bool) -> Sequence[str]:
     return cells
 
 
-def _active(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[tuple[str, str], list[str]]:
-    """(kind, name) -> the instances under which a run with these flags would use it."""
+def _active(namespace: argparse.Namespace) -> tuple[Catalogue, dict[tuple[str, str], list[str]]]:
+    """What is there, and (kind, name) -> the instances under which a run with these flags would use it."""
     from jackfield.config.flags import parse_server_args
     from jackfield.entrypoints.cli.explain import resolution_of
 
     args, provenance = parse_server_args(namespace, os.environ)
+    catalogue = discover(files=args.plugin)
     used: dict[tuple[str, str], list[str]] = {}
     for plugin in resolution_of(args, provenance, catalogue).resolution.stack.plugins:
         instances = used.setdefault((plugin.kind, plugin.name), [])
         if plugin.instance not in instances:
             instances.append(plugin.instance)
-    return used
+    return catalogue, used
 
 
 def wanted(catalogue: Catalogue, text: str, action: str) -> tuple[PluginRow, ...]:

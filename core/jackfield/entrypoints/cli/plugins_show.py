@@ -51,7 +51,7 @@ def _details(row: PluginRow) -> dict[str, Any]:
     """The row, its manifest, where it is, and its options as its own process describes them."""
     details = row_report(row) | {
         "module": row.module,
-        "location": str(row.location or ""),
+        "location": str(row.path or row.location or ""),
         "option_fields": [],
         "parameter_fields": [],
     }
