@@ -146,6 +146,7 @@ def _tested(chosen: dict[str, dict[str, Any]], namespace: argparse.Namespace) ->
         if namespace.check is not None:
             command += ["-k", namespace.check]
         environment = {
+            "OMP_NUM_THREADS": "1",  # many small tensors: more threads are slower, and far slower on a busy machine
             **{key: value for key, value in os.environ.items() if key not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")},
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),

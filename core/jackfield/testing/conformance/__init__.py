@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from jackfield.hookspecs.kinds import KINDS
 
 if TYPE_CHECKING:
+    from jackfield.testing.conformance.attention import AttentionConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
 
-__all__ = ["Conformance", "SchedulePolicyConformance", "suite_name"]
+__all__ = ["AttentionConformance", "Conformance", "SchedulePolicyConformance", "suite_name"]
 
 
 def suite_name(kind: str) -> str:

@@ -108,7 +108,7 @@ class Conformance:
         except ConfigurationError as error:
             return facts | {"problem": str(error)}
 
-    @pytest.fixture(autouse=True, scope="class")
+    @pytest.fixture(autouse=True)
     def _plugin_stands(self) -> None:
         self.stack()
 

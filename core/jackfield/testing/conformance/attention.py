@@ -1,0 +1,297 @@
+"""The conformance suite of kind `attention`.
+
+Numbers are held against a float64 reference over paged memory that is full of NaN where a row may not look. Everything
+that the contract allows is asked for as far as the manifest claims it; what it does not claim, or the probe refuses, is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from jackfield.hookspecs import AttentionBackend, AttentionBatch, BatchFault, KVLayout, Need
+from jackfield.model_executor.dtypes import dtype_name, torch_dtype
+from jackfield.stack.discovery import discover
+from jackfield.stack.layouts import known_layouts
+from jackfield.testing.attention_batches import AttentionCase, PreparedCase, part, prepare
+from jackfield.testing.attention_cases import (
+    assert_close,
+    assert_same_kv,
+    attend_layers,
+    copied,
+    wanted,
+    write_new,
+)
+from jackfield.testing.attention_grid import BATCHES, MIXED, SOFT_CAPS, WINDOWS, cases
+from jackfield.testing.attention_sequences import one_by_one, outputs, random_steps
+from jackfield.testing.conformance.attention_probes import DirtyWorkspace, frozen, waits
+from jackfield.testing.conformance.device import ComputingConformance, bits
+
+CHUNK = BATCHES["one-token rows among longer ones"]
+
+
+class AttentionConformance(ComputingConformance):
+    """Override `refused_batch` if there are batches within the limits that your `plan` refuses with a BatchFault."""
+
+    kind = "attention"
+
+    def refused_batch(self, prepared: PreparedCase) -> AttentionBatch | None:
+        """A variation of `prepared.batch` that `plan` must refuse; None: there is none."""
+        return None
+
+    # --- how a case is run ---
+
+    def layouts(self) -> list[KVLayout]:
+        """Those that it claims."""
+        known = known_layouts(discover())
+        return [known[name] for name in self.manifest().layouts]
+
+    def features_of(self, case: AttentionCase) -> frozenset[str]:
+        """The features of attention that a run with these layers asks for."""
+        asked = {"window": case.window is not None, "soft_cap": case.soft_cap is not None}
+        asked |= {"non_causal": not case.causal, "mixed": case.mixed}
+        return frozenset(name for name, wants in asked.items() if wants)
+
+    def prepared(self, case: AttentionCase, **context: Any) -> PreparedCase:
+        device = self.here()
+        return prepare(replace(case, device=device), workspace=DirtyWorkspace(device), **context)
+
+    def backend(self, prepared: PreparedCase) -> AttentionBackend:
+        """Made by the plugin's hook for the case's context, and bound to its KV."""
+        fields = {name: value for name, value in vars(prepared.context).items() if name not in _COMMON}
+        backend: AttentionBackend = self.make(**fields)
+        backend.bind(prepared.pools)
+        return backend
+
+    def possible(self, tried: Iterable[AttentionCase]) -> list[AttentionCase]:
+        """Those that its probe would let run; ends the check if that is none."""
+        device, refusals, found = self.here(), [], []
+        for case in tried:
+            need = Need(
+                device=device,
+                dtype=dtype_name(case.dtype),
+                head_sizes=tuple(sorted({case.head_size, case.layer.v_head_size})),
+                page_size=case.page_size,
+                layout=case.layout.name,
+                features=self.features_of(case),
+            )
+            problems = self.refusals(need)
+            refusals += problems
+            found += [] if problems else [case]
+        if not found:
+            self.not_claimed(f"the probe refuses every case: {refusals[0]}")
+        return found
+
+    def some(self, lengths: Sequence[tuple[int, int]] = CHUNK, **changes: Any) -> AttentionCase:
+        """One ordinary case that it can serve, in its first layout and dtype."""
+        plain = AttentionCase(lengths=lengths, layout=self.layouts()[0], dtype=torch_dtype(self.dtypes()[0]))
+        return self.possible(replace(plain, head_size=64, page_size=size, **changes) for size in (16, 1, 64))[0]
+
+    def holds(self, tried: Iterable[AttentionCase]) -> None:
+        """Outputs within the dtype's tolerance, in each case."""
+        for case in self.possible(tried):
+            prepared = self.prepared(case)
+            pools = copied(prepared.pools)
+            write_new(prepared, pools)
+            backend = self.backend(prepared)
+            assert_close(attend_layers(prepared, backend, backend.plan(prepared.batch)), wanted(prepared, pools), case)
+
+    def claims(self, *features: str) -> bool:
+        return set(features) <= set(self.manifest().features)
+
+    # --- numbers ---
+
+    def test_numbers(self) -> None:
+        """Equals a float64 reference over head sizes, GQA ratios, page sizes, scales, layouts and ragged batches."""
+        self.holds(cases(self.layouts(), dtype=[torch_dtype(self.dtypes()[0])]))
+
+    def test_every_dtype(self) -> None:
+        """Each dtype that it claims is as exact as its bits allow: sums are kept in float32."""
+        others = [torch_dtype(name) for name in self.dtypes()[1:]]
+        if not others:
+            self.not_claimed(f"dtypes has {self.dtypes()[0]} alone")
+        caps: list[float | None] = [None, *(SOFT_CAPS[:1] if self.claims("soft_cap") else ())]
+        self.holds(cases(self.layouts(), few=True, dtype=others, soft_cap=caps))
+
+    def test_window(self) -> None:
+        """A token sees itself and the window - 1 tokens before it, and nothing before them is read."""
+        self.needs_feature("window")
+        self.holds(cases(self.layouts(), few=True, window=WINDOWS, exact=(True, False)))
+
+    def test_soft_cap(self) -> None:
+        """Scores are capped by soft_cap * tanh(scores / soft_cap)."""
+        self.needs_feature("soft_cap")
+        self.holds(cases(self.layouts(), few=True, soft_cap=SOFT_CAPS, scale=(None, 2.0), v_head_size=(None, 24)))
+
+    def test_non_causal(self) -> None:
+        """Where a layer is not causal, a token also sees the row's later ones."""
+        self.needs_feature("non_causal")
+        windows: list[int | None] = [None, *(WINDOWS[:1] if self.claims("window") else ())]
+        self.holds(cases(self.layouts(), few=True, causal=(False,), window=windows, exact=(True, False)))
+
+    def test_mixed(self) -> None:
+        """Batches of prefill and decode rows may come as mode MIXED."""
+        self.needs_feature("mixed")
+        self.holds(cases(self.layouts(), MIXED, few=True, mixed=(True,), exact=(True, False)))
+
+    def test_layers_of_several_kinds(self) -> None:
+        """One plan serves all layers: of several KV groups, and ones that read another layer's KV (kv_source)."""
+        factors: dict[str, Sequence[Any]] = {"variety": (True,)}
+        if self.claims("window"):
+            factors["window"] = (9, None)
+        if self.claims("soft_cap"):
+            factors["soft_cap"] = (2.0, None)
+        self.holds(cases(self.layouts(), few=True, **factors))
+
+    def test_upper_bounds(self) -> None:
+        """Where the host's lengths are upper bounds (exact=False), the true ones count."""
+        self.holds(cases(self.layouts(), few=True, exact=(False,)))
+
+    # --- memory ---
+
+    def test_kv_writes(self) -> None:
+        """attend writes the new keys and values at out_slots, bit for bit, and no other slot but the dummy page's."""
+        windows: list[int | None] = [None, *((9,) if self.claims("window") else ())]
+        for case in self.possible(cases(self.layouts(), few=True, variety=(True,), window=windows)):
+            prepared = self.prepared(case)
+            pools = copied(prepared.pools)
+            write_new(prepared, pools)
+            backend = self.backend(prepared)
+            attend_layers(prepared, backend, backend.plan(prepared.batch))
+            assert_same_kv(prepared.pools, pools)
+
+    def test_kv_written_before(self) -> None:
+        """Where k and v are None, an operator wrote them: they are read as they are and not written again."""
+        for case in self.possible(cases(self.layouts(), few=True)):
+            prepared = self.prepared(case)
+            write_new(prepared, prepared.pools)
+            pools = copied(prepared.pools)
+            backend = self.backend(prepared)
+            found = attend_layers(prepared, backend, backend.plan(prepared.batch), written=True)
+            assert_same_kv(prepared.pools, pools)
+            assert_close(found, wanted(prepared, pools), case)
+
+    def test_rows_apart(self) -> None:
+        """A row whose keys and values are NaN spoils no other row, and gives NaN itself."""
+        for lengths in (((30, 1), (28, 1), (29, 1)), ((9, 4), (0, 8), (12, 4))):
+            case = self.some(lengths)
+            prepared = self.prepared(case)
+            start, stop = prepared.batch.q_starts[1:3].tolist()
+            prepared.k[start:stop], prepared.v[start:stop] = math.nan, math.nan
+            backend = self.backend(prepared)
+            found = attend_layers(prepared, backend, backend.plan(prepared.batch))[0]
+            spoilt = torch.isnan(found).flatten(1).any(dim=1).cpu()
+            assert bool(spoilt[start:stop].all()), f"the row's own NaN was hidden: {case}"
+            spoilt[start:stop] = False
+            assert not bool(spoilt.any()), f"NaN of one row reached another: {case}"
+
+    def test_bound_again(self) -> None:
+        """After the KV has moved, `bind` is called again, and the old memory is neither read nor written."""
+        prepared = self.prepared(self.some(variety=True))
+        backend = self.backend(prepared)
+        attend_layers(prepared, backend, backend.plan(prepared.batch))
+        moved = replace(prepared, pools=copied(prepared.pools))
+        for kv in prepared.pools.values():
+            for tensors in kv.tensors.values():
+                for tensor in tensors:
+                    tensor.zero_()
+        before = copied(prepared.pools)
+        backend.bind(moved.pools)
+        found = attend_layers(moved, backend, backend.plan(moved.batch))
+        assert_close(found, wanted(moved, moved.pools), moved.case)
+        assert_same_kv(prepared.pools, before)
+
+    # --- plans ---
+
+    def test_plans_alive(self) -> None:
+        """Plans of several batches may be alive at once, and are attended in any order."""
+        prepared = self.prepared(self.some((*BATCHES["chunk"], *BATCHES["decode"], *BATCHES["long"])))
+        batches = [part(prepared, members) for members in ([0, 1, 2], [5, 6, 7, 8], [3], [11, 12, 14], [4, 9, 13])]
+        backend = self.backend(prepared)
+        plans = [backend.plan(one.batch) for one in batches]
+        for i in (2, 0, 4, 3, 1, 0):
+            found = attend_layers(batches[i], backend, plans[i])
+            assert_close(found, wanted(batches[i], prepared.pools), prepared.case)
+
+    def test_buffers_used_again(self) -> None:
+        """The caller may fill the tensors of an attended batch with the next one: each plan looks at what is there."""
+        prepared = self.prepared(self.some(((9, 1), (33, 1), (20, 1))))
+        backend = self.backend(prepared)
+        attend_layers(prepared, backend, backend.plan(prepared.batch))
+        batch = prepared.batch
+        order = [2, 0, 1]
+        batch.rows.copy_(batch.rows[order].clone())
+        batch.kv_lens.copy_(batch.kv_lens[order].clone())
+        prepared.true_kv_lens.copy_(prepared.true_kv_lens[order].clone())
+        slots = next(iter(batch.out_slots.values()))
+        slots.copy_(slots[order].clone())
+        host = replace(batch.host, kv_lens=batch.host.kv_lens[order].copy())
+        again = replace(prepared, batch=replace(batch, host=host))
+        found = attend_layers(again, backend, backend.plan(again.batch))
+        assert_close(found, wanted(again, again.pools), again.case)
+
+    def test_inputs_untouched(self) -> None:
+        """plan and attend change nothing of the batch, the tables, q, k and v."""
+        prepared = self.prepared(self.some(variety=True))
+        before = frozen(prepared)
+        backend = self.backend(prepared)
+        attend_layers(prepared, backend, backend.plan(prepared.batch))
+        for name, value in frozen(prepared).items():
+            assert np.array_equal(value, before[name]), f"{name} was changed"
+
+    def test_plan_does_not_wait(self) -> None:
+        """plan may enqueue device work and never waits for it: it reads no value of a device tensor on the host."""
+        if set(self.manifest().devices) == {"cpu"}:
+            self.not_claimed("devices has cpu alone, where there is nothing to wait for")
+        prepared = self.prepared(self.some(variety=True))
+        backend = self.backend(prepared)
+        backend.plan(prepared.batch)  # the first one may compile and allocate
+        found = waits(prepared.case.device, lambda: backend.plan(prepared.batch))
+        assert not found, f"plan waits for the device: {found}"
+
+    def test_one_phase(self) -> None:
+        """Made for prefill or decode alone, it serves the batches of that phase."""
+        for phase, name in (("prefill", "chunk"), ("decode", "decode")):
+            prepared = self.prepared(self.some(BATCHES[name]), phases=(phase,))
+            backend = self.backend(prepared)
+            found = attend_layers(prepared, backend, backend.plan(prepared.batch))
+            assert_close(found, wanted(prepared, prepared.pools), prepared.case)
+
+    def test_batch_fault(self) -> None:
+        """What plan refuses, it refuses with BatchFault before anything is done, and goes on with the next batch."""
+        prepared = self.prepared(self.some())
+        refused = self.refused_batch(prepared)
+        if refused is None:
+            self.not_claimed("`refused_batch` names no batch that it refuses")
+        backend = self.backend(prepared)
+        before = copied(prepared.pools)
+        with pytest.raises(BatchFault, match=r"\S"):
+            backend.plan(refused)
+        assert_same_kv(prepared.pools, before)
+        found = attend_layers(prepared, backend, backend.plan(prepared.batch))
+        assert_close(found, wanted(prepared, prepared.pools), prepared.case)
+
+    def test_deterministic(self) -> None:
+        """With `deterministic`, a token's bits are the same however its sequence is cut, batched and placed."""
+        for number, dtype in enumerate(self.invariant_dtypes()):
+            random = np.random.default_rng(number)
+            lengths = random.integers(1, 290, 5).tolist()
+            for window in (None, *((40,) if self.claims("window") else ())):
+                case = self.some([(0, n) for n in lengths], window=window)
+                case = replace(case, dtype=torch_dtype(dtype), num_heads=3, num_kv_heads=1, seed=number)
+                here, there = (self.prepared(replace(case, placement=place), deterministic=True) for place in (0, 1))
+                alone = outputs(here, self.backend(here), one_by_one(lengths))
+                backend = self.backend(there)
+                for _ in range(2):
+                    found = outputs(there, backend, random_steps(lengths, random))
+                    for mine, theirs in zip(found, alone, strict=True):
+                        assert torch.equal(bits(mine), bits(theirs)), f"the bits depend on the batch: {case}"
+
+
+_COMMON = ("kind", "name", "instance", "options")
