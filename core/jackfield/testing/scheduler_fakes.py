@@ -112,7 +112,7 @@ class FakeWorker(ModelWorker):
             count, computed = int(batch.new_tokens[i]), self._computed(batch, i, holder)
             tokens = batch.token_ids[at : at + count].tolist()
             at += count
-            holder.refused |= batch.step in self.refusing
+            holder.refused |= batch.step in self.refusing or holder.opened.uid in self.failing
             if holder.refused:  # in this step, or in one before it that is still in flight
                 states.append(0)
                 holders.append(holder)

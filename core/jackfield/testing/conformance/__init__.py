@@ -19,10 +19,19 @@ from jackfield.hookspecs.kinds import KINDS
 
 if TYPE_CHECKING:
     from jackfield.testing.conformance.attention import AttentionConformance
+    from jackfield.testing.conformance.cache import CacheConformance
+    from jackfield.testing.conformance.event_loop import EventLoopConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
 
-__all__ = ["AttentionConformance", "Conformance", "SchedulePolicyConformance", "suite_name"]
+__all__ = [
+    "AttentionConformance",
+    "CacheConformance",
+    "Conformance",
+    "EventLoopConformance",
+    "SchedulePolicyConformance",
+    "suite_name",
+]
 
 
 def suite_name(kind: str) -> str:

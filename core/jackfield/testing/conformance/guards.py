@@ -12,7 +12,8 @@ import random
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -71,6 +72,20 @@ def _act(called: Any) -> str | None:
     if isinstance(owner, io.IOBase) and not isinstance(owner, io.StringIO | io.BytesIO):
         return f"it does I/O: {type(owner).__name__}.{name}"
     return None
+
+
+@contextmanager
+def shallow_stack(frames: int = 120) -> Iterator[None]:
+    """Leaves so many frames of Python: what recurses once for every node of a deep tree is a RecursionError."""
+    depth, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + frames)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def bytecodes(call: Callable[[], Any]) -> int:
