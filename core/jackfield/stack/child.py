@@ -21,22 +21,29 @@ class ChildFailure(Exception):
     """The child crashed. The text is its last words."""
 
 
-def call_in_child(module: str, order: dict[str, Any]) -> Any:
+def call_in_child(module: str, order: dict[str, Any], *, limit: float | None = None) -> Any:
     """Run `python -m module` with this process's import path and return its answer.
+
+    limit   seconds after which a child that has not answered is killed
 
     Raises ConfigurationError with the child's message, or ChildFailure.
     """
     # -P: the child looks for modules where this process does, not in the folder in which the user happens to be.
     request = json.dumps({"path": sys.path, "order": order}, default=str)
-    ended = subprocess.run(
-        [sys.executable, "-P", "-m", module],
-        input=request,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-    )
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", module],
+            input=request,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=limit,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        )
+    except subprocess.TimeoutExpired:
+        raise ChildFailure(f"it had not answered after {limit:g} seconds, and was killed") from None
     try:
         answer = json.loads(ended.stdout)
     except ValueError:

@@ -32,7 +32,7 @@ def implementations(
         options = getattr(function, _MARK, None)
         if not isinstance(options, dict):
             if inspect.isfunction(function) and function.__module__ == module.__name__ and attribute in hook_table():
-                problems.append(_undecorated(attribute))
+                problems.append(_undecorated(attribute, function))
             continue
         name = options.get("specname") or attribute
         hook = hook_table().get(name)
@@ -73,7 +73,7 @@ def lifecycle_methods(observer: object) -> tuple[Mapping[str, Callable[..., Any]
         options = getattr(method, _MARK, None)
         if not isinstance(options, dict):
             if attribute in LIFECYCLE_HOOKS:
-                problems.append(_undecorated(attribute))
+                problems.append(_undecorated(attribute, method))
             continue
         name = options.get("specname") or attribute
         if name in LIFECYCLE_HOOKS:
@@ -94,7 +94,14 @@ def named_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> d
     return {name: given[name] for name in declared_parameters(function)}
 
 
-def _undecorated(name: str) -> str:
+def _undecorated(name: str, function: Callable[..., Any]) -> str:
+    others = [mark.removesuffix("_impl") for mark in vars(inspect.unwrap(function)) if mark.endswith("_impl")]
+    if others:
+        # pluggy lets such a plugin register, and calls it never.
+        return (
+            f"{name} is marked for the pluggy project {others[0]!r} and would never be called: decorate it with @hookimpl, "
+            "which comes from jackfield.hookspecs"
+        )
     return f"{name} is not decorated with @hookimpl, so it would never be called"
 
 

@@ -68,6 +68,11 @@ def _describe(plugin: SelectedPlugin, reference: str) -> list[dict[str, Any]]:
     model = import_object(reference, plugin)
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise PluginLoadError(f"{plugin.described} names {reference}, which is no pydantic model")
+    return described_fields(model)
+
+
+def described_fields(model: type[BaseModel]) -> list[dict[str, Any]]:
+    """[{name, type, default, required, description}] of a model's fields, from its JSON schema."""
     schema = model.model_json_schema()
     required = set(schema.get("required", ()))
     return [

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -31,14 +30,6 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     handlers = list(root.handlers)
     yield
     root.handlers[:] = handlers
-
-
-@pytest.fixture
-def live_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    site = Site(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(site.folder))
-    importlib.invalidate_caches()
-    return site
 
 
 def output(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

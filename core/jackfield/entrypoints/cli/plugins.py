@@ -1,4 +1,4 @@
-"""`jackfield plugins list|show`: what is installed, healthy or not. Imports no plugin."""
+"""`jackfield plugins list|show|doctor`: what is installed, healthy or not. Imports no plugin."""
 
 from __future__ import annotations
 
@@ -43,16 +43,24 @@ def add_parser(subparsers: Any) -> None:
     listing.add_argument("--active", action="store_true", help="tell which plugins a run with these flags would use")
     showing = actions.add_parser("show", help="all that is known of one plugin")
     showing.add_argument("plugin", metavar="KIND.NAME", help="for example attention.torch")
-    showing.add_argument(
-        "--plugin",
-        dest="files",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="Python file with plugins of its own; may be repeated",
+    examining = actions.add_parser(
+        "doctor",
+        help="import plugins in processes of their own, and tell what is wrong",
+        description="Import each installed plugin, or those that are named, in a process of its own, and tell what that took and "
+        "what is wrong. Ends with 1 if anything is in error, with 0 if there are warnings at most.",
     )
-    for action in (listing, showing):
+    examining.add_argument("plugin", metavar="KIND.NAME", nargs="*", help="for example attention.torch; none: all")
+    for action in (showing, examining):
+        action.add_argument(
+            "--plugin",
+            dest="files",
+            action="append",
+            type=Path,
+            default=[],
+            metavar="FILE",
+            help="Python file with plugins of its own; may be repeated",
+        )
+    for action in (listing, showing, examining):
         action.add_argument("--json", action="store_true", help="write JSON")
         action.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -60,11 +68,17 @@ def add_parser(subparsers: Any) -> None:
 def run(namespace: argparse.Namespace) -> int:
     if namespace.action == "list":
         _list(namespace)
-    else:
+        return 0
+    catalogue = discover(files=namespace.files)
+    if namespace.action == "show":
         from jackfield.entrypoints.cli.plugins_show import show
 
-        show(wanted(discover(files=namespace.files), namespace.plugin, "show"), as_json=namespace.json)
-    return 0
+        show(wanted(catalogue, namespace.plugin, "show"), as_json=namespace.json)
+        return 0
+    from jackfield.entrypoints.cli.plugins_doctor import doctor
+
+    rows = [row for text in dict.fromkeys(namespace.plugin) for row in wanted(catalogue, text, "doctor")]
+    return doctor(rows if namespace.plugin else list(catalogue), as_json=namespace.json)
 
 
 def _list(namespace: argparse.Namespace) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
-from jackfield.config.errors import ConfigurationError
+from jackfield import __version__
 from jackfield.entrypoints.cli.output import print_json, print_table
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.inspection import describe_options_in_child, describe_parameters_in_child
+from jackfield.stack.checks import manifest_of
+from jackfield.stack.digest import content_digest
+from jackfield.stack.doctor import LIMIT, examine_row
 from jackfield.stack.report import row_report
 
 
@@ -48,29 +51,52 @@ def _print_fields(what: str, fields: list[dict[str, Any]], title: str) -> None:
 
 
 def _details(row: PluginRow) -> dict[str, Any]:
-    """The row, its manifest, where it is, and its options as its own process describes them."""
+    """The row, its manifest, its files, and what its own process tells of its hooks and options."""
     details = row_report(row) | {
         "module": row.module,
         "location": str(row.path or row.location or ""),
+        "content": _content(row),
+        "core": __version__,
+        "hooks_implemented": [],
         "option_fields": [],
         "parameter_fields": [],
+        "findings": [],
     }
     if row.kind in KINDS:
         details["flag"] = KINDS[row.kind].flag
+        details["contract_of_core"] = KINDS[row.kind].contract_version
     if row.manifest is not None:
-        details = dataclasses.asdict(row.manifest) | details
+        details = _plain(row) | details
         details["processes"] = list(row.manifest.processes or KINDS[row.kind].processes)
     if row.status is Status.OK:
-        try:
-            details["option_fields"] = describe_options_in_child(row)
-            details["parameter_fields"] = describe_parameters_in_child(row)
-        except ConfigurationError as error:
-            # The rest of the answer is still good, and this is part of it.
-            details["problem"] = str(error)
+        one = examine_row(row, limit=LIMIT, bare=math.inf)
+        details["hooks_implemented"] = list(one.hooks)
+        details["option_fields"] = list(one.option_fields)
+        details["parameter_fields"] = list(one.parameter_fields)
+        details["findings"] = [f"{finding.severity.value}: {finding.text}" for finding in one.findings]
     return details
+
+
+def _content(row: PluginRow) -> str:
+    if row.path is not None:
+        return row.digest or ""
+    return "" if row.location is None else content_digest(row.location)
+
+
+def _plain(row: PluginRow) -> dict[str, Any]:
+    """The manifest, except for what the row says better."""
+    table = dataclasses.asdict(manifest_of(row))
+    table["contracts"] = table.pop("contract")
+    # What range of cores the plugin says it works with; `core` is this one's version.
+    table["core_range"] = table.pop("core", "")
+    return table
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        return ", ".join(
+            f"{item['on'] + '.' if item['on'] else ''}{item['hook']}({', '.join(item['arguments'])})" for item in value
+        )
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
