@@ -21,6 +21,10 @@ import psutil
 DEADLINE = 120.0
 """Seconds after which a test gives up on a condition. Generous: it is no measurement."""
 
+PLAIN: dict[str, Any] = {"timeout": DEADLINE, "trust_env": False, "verify": False}
+"""For a client of httpx: no proxy of the environment may stand between a test and its own server, and no certificates are read
+for a server without any (that takes longer than most requests)."""
+
 SIMULATED = ("--worker", "simulated", "--check-invariants", "step", "--skip-server-warmup")
 SLOW = ("--option", "worker.simulated.realtime=true", "--option", "worker.simulated.base_us=20000")
 """A step takes 20 ms, so that a client can act while its request runs."""
@@ -61,8 +65,10 @@ class Server:
         return Path(self._log.name).read_text()
 
     def client(self, **options: Any) -> httpx.Client:
-        # No proxy of the environment may stand between a test and its own server.
-        return httpx.Client(base_url=self.url, timeout=DEADLINE, trust_env=False, **options)
+        return httpx.Client(base_url=self.url, **PLAIN, **options)
+
+    def async_client(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, **PLAIN, **options)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         with self.client() as client:

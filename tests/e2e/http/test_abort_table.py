@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.http.servers import DEADLINE, LONG, SIMULATED, SLOW, Server, events, raw_events, serving, until
+from tests.e2e.http.servers import DEADLINE, LONG, PLAIN, SIMULATED, SLOW, Server, events, raw_events, serving, until
 
 PROMPT = list(range(100, 500))
 FLAGS = (
@@ -163,7 +163,7 @@ def test_row_4_the_client_goes_between_two_chunks(slow: Server, stream: bool) ->
     prompt = [1100 + stream, *PROMPT]
 
     async def leave() -> None:
-        async with httpx.AsyncClient(base_url=slow.url, timeout=DEADLINE, trust_env=False) as client:
+        async with slow.async_client() as client:
             body = long_body(stream, rid="gone") | {"input_ids": prompt}
             request = asyncio.create_task(client.post("/generate", json=body))
             await asyncio.to_thread(until, lambda: slow.state()["kv"]["protected"] >= 8)
@@ -227,7 +227,7 @@ def test_rows_8_and_9_the_client_goes(slow: Server, stream: bool, waits: bool) -
     before = (2, 1) if waits else (1, 0)
 
     async def leave() -> None:
-        async with httpx.AsyncClient(base_url=slow.url, timeout=DEADLINE, trust_env=False) as client:
+        async with slow.async_client() as client:
             request = asyncio.create_task(client.post("/generate", json=long_body(stream, rid="gone")))
             await asyncio.to_thread(until, lambda: slow.scheduler() == before)
             request.cancel()
@@ -260,7 +260,7 @@ def test_b38_forty_clients_and_room_for_four(topology: str) -> None:
         )
 
     async def crowd(url: str) -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=url, timeout=DEADLINE, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, **PLAIN) as client:
             return await asyncio.gather(*(ask(client, i) for i in range(40)))
 
     with serving(*flags, "--metrics", "prometheus") as server:

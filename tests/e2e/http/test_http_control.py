@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from jackfield.entrypoints.http.service import CONTROL_THREADS, TOKENIZER_THREADS
-from tests.e2e.http.servers import DEADLINE, LONG, SIMULATED, SLOW, Server, events, serving, until
+from tests.e2e.http.servers import DEADLINE, LONG, PLAIN, SIMULATED, SLOW, Server, events, serving, until
 
 CHAT = "/v1/chat/completions"
 CMP = "/v1/completions"
@@ -106,7 +106,7 @@ def test_b44_a_client_that_goes_ends_its_request(slow: Server, route: str, strea
     }[route]
 
     async def leave_when_it_runs() -> None:
-        async with httpx.AsyncClient(base_url=slow.url, timeout=DEADLINE, trust_env=False) as client:
+        async with slow.async_client() as client:
             request = asyncio.create_task(client.post(route, json=body))
             await asyncio.to_thread(until, lambda: slow.scheduler()[0] > 0)
             request.cancel()
@@ -124,7 +124,7 @@ def test_b44_a_client_that_goes_while_its_request_waits(slow: Server) -> None:
         until(lambda: slow.scheduler() == (2, 0))
 
         async def leave_when_it_waits() -> None:
-            async with httpx.AsyncClient(base_url=slow.url, timeout=DEADLINE, trust_env=False) as client:
+            async with slow.async_client() as client:
                 request = asyncio.create_task(client.post("/generate", json=long_request(stream=True)))
                 await asyncio.to_thread(until, lambda: slow.scheduler() == (2, 1))
                 request.cancel()
@@ -254,7 +254,7 @@ def test_b47_streams_that_are_closed_at_random_times_leave_nothing(topology: str
 
     async def round_of_clients(url: str) -> None:
         limits = httpx.Limits(max_connections=200)
-        async with httpx.AsyncClient(base_url=url, timeout=DEADLINE, trust_env=False, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=url, limits=limits, **PLAIN) as client:
             reads = [choose.choice((None, 0, 1, 2, 5, 9)) for _ in range(200)]
             await asyncio.gather(*(one(client, read) for read in reads))
 

@@ -28,7 +28,7 @@ from jackfield.entrypoints.http import server as module
 from jackfield.entrypoints.http.server import CannotListen, bind, url
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.launcher import launch_inline
-from tests.e2e.http.servers import DEADLINE, LONG, SIMULATED, SLOW, Server, events, raw_events, serving, until
+from tests.e2e.http.servers import DEADLINE, LONG, PLAIN, SIMULATED, SLOW, Server, events, raw_events, serving, until
 
 TOPOLOGIES = ("processes", "inline")
 
@@ -82,12 +82,15 @@ def test_b78_the_drain_has_a_deadline(topology: str) -> None:
 
 def test_b78_a_client_that_does_not_read_does_not_keep_the_server() -> None:
     """Its answer is complete but does not fit into the connection."""
-    many = {"input_ids": [5, 6], "sampling_params": {**LONG, "max_new_tokens": 3000}, "stream": True}
+    many = {"input_ids": [5, 6], "sampling_params": {**LONG, "max_new_tokens": 1500}, "stream": True}
     request = json.dumps(many).encode()
     head = f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(request)}"
     with serving(*SIMULATED, "--drain-timeout", "1", check=False) as server:
         address = urlsplit(server.url)
-        with socket.create_connection((address.hostname, address.port), DEADLINE) as deaf:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.settimeout(DEADLINE)
+            deaf.connect((address.hostname, address.port))
             deaf.sendall(f"{head}\r\n\r\n".encode() + request)
             assert deaf.recv(15) == b"HTTP/1.1 200 OK"
             until(lambda: server.scheduler() == (0, 0))
@@ -259,7 +262,7 @@ async def test_while_it_starts_it_listens_and_says_so() -> None:
         where = url("127.0.0.1", sock.getsockname()[1])
         run = asyncio.create_task(starting.server.run(sock))
         try:
-            async with httpx.AsyncClient(base_url=where, timeout=DEADLINE, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=where, **PLAIN) as client:
                 for path in ("/health", "/ready", "/v1/models", "/server_info"):
                     told = await client.get(path)
                     assert told.status_code == 503, path
@@ -326,7 +329,7 @@ def test_a_signal_while_it_starts_ends_it_at_once(number: int, tmp_path: Any) ->
             if process.poll() is not None:
                 return True
             try:
-                return httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 503
+                return httpx.get(f"http://127.0.0.1:{port}/health", **PLAIN).status_code == 503
             except httpx.TransportError:
                 return False
 

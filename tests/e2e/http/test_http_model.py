@@ -14,7 +14,7 @@ pytestmark = pytest.mark.model
 
 PROMPTS = ["The capital of France is", "1, 2, 3, 4,", "Once upon a time"]
 MESSAGES = [{"role": "user", "content": "Name three rivers."}]
-TOKENS = 24
+TOKENS = 10
 GREEDY = {"temperature": 0, "max_new_tokens": TOKENS}
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "4096", "--check-invariants", "step")
 

@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.http.servers import DEADLINE, Server, serving
+from tests.e2e.http.servers import Server, serving
 from tests.e2e.http.soak_mix import BAD, ENDLESS, check, random_request, sampling, text
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow]
@@ -134,9 +134,7 @@ class Soak:
     async def one_round(self) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
         limits = httpx.Limits(max_connections=AT_ONCE * 2)
-        async with httpx.AsyncClient(
-            base_url=self.server.url, timeout=DEADLINE, trust_env=False, limits=limits
-        ) as client:
+        async with self.server.async_client(limits=limits) as client:
 
             async def one(seed: int) -> None:
                 async with gate:
