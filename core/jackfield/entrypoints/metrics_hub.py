@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from jackfield.hookspecs import Exposition, FaultScope, Metric, MetricsSink, Sample
+from jackfield.hookspecs import Exposition, FaultScope, Metric, MetricsSink, Sample, Scrape
 from jackfield.stack.errors import PluginLoadError, PluginStop
 from jackfield.stack.faults import FaultLedger
 
@@ -84,7 +84,7 @@ class SinkThread:
         if self._ledger.quarantined(self.name):
             return None
         try:
-            return self._sink.expose(accept)
+            return self._sink.expose(Scrape(accept=accept))
         except Exception as error:
             self._fault(error)
             return None

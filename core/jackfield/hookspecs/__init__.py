@@ -87,7 +87,15 @@ if TYPE_CHECKING:
     )
     from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
     from jackfield.hookspecs.markers import hookimpl, hookspec
-    from jackfield.hookspecs.metrics import Exposition, Metric, MetricsContext, MetricsSink, MetricsSpecs, Sample
+    from jackfield.hookspecs.metrics import (
+        Exposition,
+        Metric,
+        MetricsContext,
+        MetricsSink,
+        MetricsSpecs,
+        Sample,
+        Scrape,
+    )
     from jackfield.hookspecs.model import (
         Builder,
         Embedding,
@@ -297,6 +305,7 @@ __all__ = [
     "SchedulePolicySpecs",
     "SchedulerPhases",
     "SchedulerView",
+    "Scrape",
     "Shard",
     "StepBudget",
     "StepDecision",

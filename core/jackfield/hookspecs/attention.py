@@ -6,7 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,6 @@ class AttentionBatch:
                 position kv_lens[i] - (q_starts[i + 1] - q_starts[i])
     out_slots   group name -> int64 [total new]: the slot into which each new token's KV goes
     max_q, max_kv   upper bounds of the lengths
-    mask, shared_prefix   reserved for tree verification and grouped prefixes; None
     """
 
     mode: AttentionMode
@@ -90,8 +89,6 @@ class AttentionBatch:
     host: HostLengths
     max_q: int
     max_kv: int
-    mask: Any = None
-    shared_prefix: Any = None
 
 
 class AttentionPlan:
@@ -129,14 +126,6 @@ class AttentionBackend(ABC):
         v [total new, num_kv_heads, v_head_size]; out [total new, num_heads, v_head_size], contents undefined before.
         Query head h reads key/value head h // (num_heads // num_kv_heads). How the KV lies stands in `KVLayout`.
         """
-
-    def refresh(self, plan: AttentionPlan, batch: AttentionBatch) -> None:
-        """Feature "graph": bring a captured plan up to date outside the graph, at the same addresses."""
-        raise NotImplementedError("this backend does not declare the feature 'graph'")
-
-    def in_graph(self, plan: AttentionPlan) -> None:
-        """Feature "graph": device work that is recorded into the graph before the first layer."""
-        raise NotImplementedError("this backend does not declare the feature 'graph'")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class Need:
     page_size: int = 1
     layout: str | None = None
     features: frozenset[str] = frozenset()
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 NO_SLOTS: NDArray[np.int32] = np.empty(0, dtype=np.int32)

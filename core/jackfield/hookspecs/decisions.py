@@ -124,4 +124,6 @@ class StepDecision:
 
 
 RequestLife = Mapping[str, Any]
-"""A request's life as plain values, as `jackfield why --json` prints it: who it is, and `events` in order."""
+"""A request's life as plain values, as `jackfield why --json` prints it: id, also_known_as, uid, state ("waiting" | "gated" |
+"running" | "finished"), prompt_tokens, max_new_tokens, waiting_for (reason -> rounds of the wait under way), events_forgotten,
+and events in order, each with event, step and at (seconds on the scheduler's clock) and its own numbers. Keys may be added."""

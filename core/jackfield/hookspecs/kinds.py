@@ -48,7 +48,7 @@ _ALL = (
     Kind(
         name="attention",
         group="attention",
-        contract=(0, 1),
+        contract=(1, 0),
         hook="jackfield_attention_backend",
         exclusive=True,
         field="attention_backend",
@@ -78,7 +78,7 @@ _ALL = (
     Kind(
         name="schedule_policy",
         group="scheduler",
-        contract=(0, 1),
+        contract=(1, 0),
         hook="jackfield_schedule_policy",
         exclusive=True,
         field="schedule_policy",
@@ -108,7 +108,7 @@ _ALL = (
     Kind(
         name="model",
         group="models",
-        contract=(0, 1),
+        contract=(1, 0),
         hook="jackfield_models",
         exclusive=True,
         field="model_impl",
@@ -158,7 +158,7 @@ _ALL = (
     Kind(
         name="metrics",
         group="observability",
-        contract=(0, 1),
+        contract=(1, 0),
         hook="jackfield_metrics_sink",
         exclusive=False,
         field="metrics",
@@ -168,7 +168,7 @@ _ALL = (
     Kind(
         name="observer",
         group="observability",
-        contract=(0, 1),
+        contract=(1, 0),
         hook="jackfield_observer",
         exclusive=False,
         field="observer",

@@ -12,7 +12,7 @@ from jackfield.hookspecs.markers import hookspec
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A declaration. type: "counter" | "gauge" | "histogram"; unit: "seconds", "tokens", ... or "" for counts.
+    """A declaration. type: "counter" | "gauge" | "histogram", and no other; unit: "seconds", "tokens", ... or "" for counts.
 
     buckets: upper bounds of a histogram, ascending, without infinity.
     """
@@ -32,6 +32,13 @@ class Sample:
     name: str
     value: float
     labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scrape:
+    """What a scrape asks for. accept: its `Accept` header, "" without one."""
+
+    accept: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +66,9 @@ class MetricsSink(ABC):
     def close(self) -> None:
         """Flush and free."""
 
-    def expose(self, accept: str) -> Exposition | None:
-        """Answer a scrape with this `Accept` header, or None: this sink is not scraped. Called on other threads than `record`,
-        several at once, while it runs; what was recorded before the scrape is usually there."""
+    def expose(self, scrape: Scrape) -> Exposition | None:
+        """Answer a scrape, or None: this sink is not scraped. Called on other threads than `record`, several at once, while it
+        runs; what was recorded before the scrape is usually there."""
         return None
 
 

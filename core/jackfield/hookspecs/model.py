@@ -58,7 +58,8 @@ class ModelShape:
 class ModelEntry:
     """Where an architecture's code is, as "package.module:name", resolved only when chosen.
 
-    shape   a function `describe(config: dict, shard: Shard) -> ModelShape` whose module imports no torch
+    shape   a function `describe(config: dict, shard: Shard) -> ModelShape` whose module imports no torch. It is passed by name
+            those of `config`, `shard` that it names
     model   a subclass of `Model`
     """
 
@@ -105,7 +106,8 @@ class ForwardContext(Protocol):
     """One forward, as model code sees it.
 
     positions   int64 [total new]
-    ops         the operator provider
+    ops         the operator provider. Its contract is of the kind `ops`: model code that calls it names that too in its manifest
+                (`contract = { model = "1.0", ops = "0.1" }`); the methods here do for most
     """
 
     @property
@@ -121,6 +123,24 @@ class ForwardContext(Protocol):
 
         q [total new, num_heads, head_size], k/v [total new, num_kv_heads, head_size] or None when an operator wrote
         them already. Returns [total new, num_heads * v_head_size].
+        """
+        ...
+
+    def pre_attention(
+        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        """Norm of x + residual, projections, rotary, as `Builder.pre_attention` put them together.
+
+        x [total new, hidden]. Returns q [total new, heads, head_size], k and v for `attend`, and the new residual.
+        """
+        ...
+
+    def post_attention(
+        self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output projection, norm and gated MLP, as `Builder.post_attention` put them together.
+
+        attended [total new, num_heads * v_head_size]. Returns (x, residual): the layer's output before the residual is added.
         """
         ...
 
@@ -172,7 +192,8 @@ class Builder(Protocol):
         k_norm: Norm | None = None,
         total_kv_heads: int | None = None,
     ) -> PreAttention:
-        """Norm, projections (column-parallel by heads) and rotary. q, k, v: name prefixes, ".weight" is added.
+        """Norm, projections (column-parallel by heads) and rotary, for `ForwardContext.pre_attention`. q, k, v: name prefixes,
+        ".weight" is added.
 
         total_kv_heads   the whole model's key/value heads; None: `layer.num_kv_heads` on each rank. Only needed when
                          there are fewer than ranks, which then share them.
@@ -194,7 +215,8 @@ class Builder(Protocol):
         attention_bias: bool = False,
         mlp_bias: bool = False,
     ) -> PostAttention:
-        """Output projection (row-parallel), norm and gated MLP. o, gate, up, down: name prefixes."""
+        """Output projection (row-parallel), norm and gated MLP, for `ForwardContext.post_attention`. o, gate, up, down: name
+        prefixes."""
         ...
 
     def ignore(self, pattern: str) -> None:

@@ -3,7 +3,7 @@ is called at most once a step, with frozen records that are built only when some
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +27,8 @@ class ProcessInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestReceived:
-    """A request that passed validation. prompt is None unless the observer was granted prompt text."""
+    """A request that passed validation. received_at: seconds on the process's monotonic clock; prompt is None unless the
+    observer was granted prompt text."""
 
     rid: str
     received_at: float
@@ -39,7 +40,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestFinished:
-    """A request that ended. Times in seconds; finish_type: "stop" | "length" | "abort" | "error"."""
+    """A request that ended. Times in seconds; finish_type: "stop" | "length" | "abort" | "error", others may come."""
 
     rid: str
     finish_type: str
@@ -47,7 +48,7 @@ class RequestFinished:
     completion_tokens: int
     cached_tokens: int
     e2e_latency: float
-    stage_times: dict[str, float] = field(default_factory=dict)
+    stage_times: Mapping[str, float] = field(default_factory=dict)
     text: str | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from jackfield.hookspecs import AttentionBackend, AttentionLayer, AttentionPlan, Ops
+from jackfield.hookspecs import AttentionBackend, AttentionLayer, AttentionPlan, Ops, PostAttention, PreAttention
 
 
 class BatchContext:
@@ -24,6 +24,16 @@ class BatchContext:
         out = torch.empty((q.shape[0], layer.num_heads, layer.v_head_size), dtype=q.dtype, device=q.device)
         self._backend.attend(self._plan, layer, q, k, v, out)
         return out.flatten(1)
+
+    def pre_attention(
+        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        return self.ops.pre_attention(block, x, residual, self)
+
+    def post_attention(
+        self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.ops.post_attention(block, attended, residual, self)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         return x  # one rank: the sum over ranks is the part itself

@@ -20,8 +20,9 @@ from entrypoints import BadEntryPoint, CaseSensitiveConfigParser, EntryPoint
 from jackfield.config.errors import did_you_mean
 from jackfield.hookspecs.kinds import ENTRY_POINT_PREFIX, KINDS
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
-from jackfield.stack.manifest import MANIFEST_NAME, Manifest, contract_problem, read_manifest
+from jackfield.stack.manifest import MANIFEST_NAME, Manifest, read_manifest
 from jackfield.stack.names import is_plugin_name, normalise_name
+from jackfield.stack.versions import incompatibilities
 
 
 @dataclass(frozen=True)
@@ -160,16 +161,16 @@ def _check(row: PluginRow, package: _Package) -> PluginRow:
         problems.append(f"{row.package}/{MANIFEST_NAME} has {len(matches)} rows for {row.kind} {row.name!r}")
     for match in matches:
         problems.extend(match.problems)
+    # Told first where both are so: what this core does not understand in a manifest is often what a newer one brought.
+    incompatible = incompatibilities(matches[0].row) if len(matches) == 1 and matches[0].row.contract else []
     if package.location is not None and not _module_exists(row.module, package.location):
         problems.append(f"its module {row.module} does not exist")
+    if incompatible:
+        return replace(row, status=Status.INCOMPATIBLE, problem="; ".join([*incompatible, *problems]))
     if problems or not matches:
         return replace(row, status=Status.BROKEN, problem="; ".join(problems))
     manifest = matches[0].row
-    row = replace(row, manifest=manifest, layouts=package.manifest.layouts)
-    incompatible = contract_problem(manifest)
-    if incompatible is not None:
-        return replace(row, status=Status.INCOMPATIBLE, problem=incompatible)
-    return row
+    return replace(row, manifest=manifest, layouts=package.manifest.layouts)
 
 
 def _find_package(top: str, path: Sequence[str] | None) -> _Package:

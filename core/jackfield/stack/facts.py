@@ -24,6 +24,7 @@ from jackfield.stack.checks import manifest_of
 from jackfield.stack.child import ChildFailure, call_in_child, serve_child
 from jackfield.stack.discovery import discover
 from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.implementations import named_arguments
 from jackfield.stack.imports import import_object, told
 from jackfield.stack.loading import INLINE, LoadedStack, load_stack
 from jackfield.stack.model_selection import model_files, select_loader, select_model, select_worker
@@ -97,7 +98,7 @@ def _describe(model: SelectedPlugin, config: ModelConfig) -> ModelShape:
     entry = _load(model).models()[config.architecture]
     describe = import_object(entry.shape, model)
     try:
-        shape = describe(dict(config.hf), Shard())
+        shape = describe(**named_arguments(describe, {"config": dict(config.hf), "shard": Shard()}))
     except UnsupportedModel as error:
         raise ConfigurationError(f"{model.described} cannot run this model ({config.source}): {error}") from error
     except Exception as error:

@@ -90,8 +90,15 @@ def lifecycle_methods(observer: object) -> tuple[Mapping[str, Callable[..., Any]
 
 
 def named_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all that the core could pass, what this implementation asks for: one that is older than an argument works on."""
-    return {name: given[name] for name in declared_parameters(function)}
+    """Of all that the core could pass, what this implementation asks for: one that is older than an argument works on.
+
+    Raises TypeError for an argument that the core does not have.
+    """
+    wanted = declared_parameters(function)
+    for name in wanted:
+        if name not in given:
+            raise TypeError(f"{function.__name__} has the unknown argument {name!r}{did_you_mean(name, given)}")
+    return {name: given[name] for name in wanted}
 
 
 def _undecorated(name: str, function: Callable[..., Any]) -> str:

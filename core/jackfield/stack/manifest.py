@@ -27,7 +27,6 @@ WORKER_NEEDS = ("attention", "ops", "model", "loader")
 """Kinds that a worker may build on."""
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _LAYOUT_WORDS = ("page", "kv_heads", "head", "v_head")
 _LAYOUT_ROLES = ("k", "v", "kv", "scale", "latent", "state")
 
@@ -36,7 +35,8 @@ _LAYOUT_ROLES = ("k", "v", "kv", "scale", "latent", "state")
 class ManifestRow:
     """One `[[plugin]]` table. Names are normalised; empty lists mean "no restriction" or "nothing", as the key says.
 
-    contract       kind -> "major.minor" that the plugin was written for
+    contract       kind -> "major.minor" that the plugin was written for; more kinds than its own if it uses their contracts
+    core           versions of jackfield that it takes, as a PEP 440 range, or None: whatever speaks its contract
     devices        device types it runs on; empty: any
     dtypes         run dtypes it computes in; empty: any
     layouts        KV layouts it accepts (attention) or may write itself (ops)
@@ -56,6 +56,7 @@ class ManifestRow:
     name: str
     summary: str = ""
     contract: dict[str, str] = field(default_factory=dict)
+    core: str | None = None
     devices: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
@@ -146,28 +147,6 @@ def parse_row(table: Mapping[str, Any]) -> ParsedRow:
     if kind in KINDS:
         problems.extend(_kind_problems(row))
     return ParsedRow(row=row, problems=tuple(problems))
-
-
-def contract_problem(row: ManifestRow) -> str | None:
-    """Whether this core speaks the contract that the plugin was written for; None if it does.
-
-    Major equal (for 0.x also minor equal), and the core's minor at least the plugin's.
-    """
-    kind = KINDS[row.kind]
-    wanted = row.contract.get(kind.name)
-    if wanted is None:
-        example = f'contract = {{ {kind.name} = "{kind.contract_version}" }}'
-        return f"its manifest names no contract version for {kind.name!r}: write {example}"
-    match = _VERSION.fullmatch(wanted)
-    if match is None:
-        return f'its contract version {wanted!r} is not of the form "major.minor"'
-    major, minor = int(match[1]), int(match[2])
-    core_major, core_minor = kind.contract
-    if major == core_major and (minor == core_minor if major == 0 else minor <= core_minor):
-        return None
-    newer = (major, minor) > kind.contract
-    remedy = "upgrade jackfield" if newer else "upgrade the plugin"
-    return f"it was written for the {kind.name} contract {wanted}, this core speaks {kind.contract_version}: {remedy}"
 
 
 def _kind_problems(row: ManifestRow) -> list[str]:
@@ -266,6 +245,16 @@ def _dotted(value: Any) -> tuple[Any, str]:
     return (value if good else None), 'of the form "package.module:name"'
 
 
+def _range(value: Any) -> tuple[Any, str]:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # few manifests name a range
+
+    try:
+        good = isinstance(value, str) and value.strip() and SpecifierSet(value)
+    except InvalidSpecifier:
+        good = None
+    return (value if good else None), 'a range of versions as in dependencies, such as ">=0.1,<0.3"'
+
+
 def _versions(value: Any) -> tuple[Any, str]:
     good = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     return (value if good else None), 'a table of kind = "major.minor"'
@@ -276,6 +265,7 @@ _KEYS: Mapping[str, Callable[[Any], tuple[Any, str]]] = {
     "name": _text,
     "summary": _text,
     "contract": _versions,
+    "core": _range,
     "devices": _texts,
     "dtypes": _texts,
     "layouts": _texts,

@@ -17,6 +17,7 @@ from jackfield.hookspecs import Need, Problem
 from jackfield.stack.catalogue import PluginRow
 from jackfield.stack.child import ChildFailure, call_in_child, serve_child
 from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.implementations import named_arguments
 from jackfield.stack.imports import import_plugin_module, told
 from jackfield.stack.resolved import SelectedPlugin
 from jackfield.stack.selection import as_selected
@@ -56,7 +57,8 @@ def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str
     """Import the module of a probe ("package.module:check"), if it is not there yet, and call it."""
     module, _, name = reference.partition(":")
     try:
-        answer = getattr(importlib.import_module(module), name)(need, device)
+        check = getattr(importlib.import_module(module), name)
+        answer = check(**named_arguments(check, {"need": need, "device": device}))
         wrong = [item for item in answer if not isinstance(item, Problem)]
     except (Exception, SystemExit) as error:
         return [f"its probe {reference} failed: {told(error)}"]

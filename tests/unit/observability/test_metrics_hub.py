@@ -10,7 +10,7 @@ import pytest
 
 from jackfield.entrypoints import metrics_hub
 from jackfield.entrypoints.metrics_hub import MetricsHub
-from jackfield.hookspecs import Exposition, Metric, MetricsSink, Sample
+from jackfield.hookspecs import Exposition, Metric, MetricsSink, Sample, Scrape
 from jackfield.stack.errors import PluginLoadError, PluginStop
 from jackfield.stack.faults import FaultLedger
 
@@ -44,8 +44,8 @@ class ListSink(MetricsSink):
             raise self._error
         self.samples.extend(samples)
 
-    def expose(self, accept: str) -> Exposition | None:
-        return None if self._answer is None else Exposition(content_type=accept, body=self._answer)
+    def expose(self, scrape: Scrape) -> Exposition | None:
+        return None if self._answer is None else Exposition(content_type=scrape.accept, body=self._answer)
 
     def close(self) -> None:
         self.threads.add(threading.get_ident())
@@ -150,8 +150,8 @@ def test_a_sink_that_refuses_the_declarations_refuses_the_start() -> None:
 
 def test_the_first_sink_that_answers_is_scraped_with_all_that_was_recorded() -> None:
     class Counting(ListSink):
-        def expose(self, accept: str) -> Exposition | None:
-            return Exposition(content_type=accept, body=str(len(self.samples)).encode())
+        def expose(self, scrape: Scrape) -> Exposition | None:
+            return Exposition(content_type=scrape.accept, body=str(len(self.samples)).encode())
 
     with running(ListSink(), Counting(), ListSink(answer=b"last")) as hub:
         hub.record([sample(), sample()])
@@ -163,7 +163,7 @@ def test_the_first_sink_that_answers_is_scraped_with_all_that_was_recorded() -> 
 
 def test_a_scrape_that_fails_is_a_fault_and_the_next_sink_answers() -> None:
     class Broken(ListSink):
-        def expose(self, accept: str) -> Exposition | None:
+        def expose(self, scrape: Scrape) -> Exposition | None:
             raise RuntimeError("no registry")
 
     ledger = FaultLedger(limit=2)

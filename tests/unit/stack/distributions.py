@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jackfield.hookspecs import KINDS
+
 _numbers = itertools.count()
 
 HOOKS = {
@@ -52,7 +54,13 @@ def toml(value: Any) -> str:
 
 def plugin_row(kind: str, name: str, **more: Any) -> dict[str, Any]:
     """A `[[plugin]]` table that is right as it stands; `more` overrides, None leaves a key out."""
-    row: dict[str, Any] = {"kind": kind, "name": name, "summary": f"{kind} {name} of a test", "contract": {kind: "0.1"}}
+    version = KINDS[kind].contract_version if kind in KINDS else "0.1"
+    row: dict[str, Any] = {
+        "kind": kind,
+        "name": name,
+        "summary": f"{kind} {name} of a test",
+        "contract": {kind: version},
+    }
     if kind == "attention":
         row["layouts"] = ["nhd-paged"]
     if kind == "model":

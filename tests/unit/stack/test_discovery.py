@@ -159,25 +159,6 @@ def test_an_unknown_kind_shows_up_with_the_nearest(site: Site) -> None:
     assert "no kind 'atention'; did you mean 'attention'?" in row.problem
 
 
-@pytest.mark.parametrize(
-    ("version", "remedy"), [("0.0", "upgrade the plugin"), ("0.2", "upgrade jackfield"), ("1.0", "upgrade jackfield")]
-)
-def test_a_contract_that_this_core_does_not_speak(site: Site, version: str, remedy: str) -> None:
-    site.add("acme", plugin_row("cache", "x", contract={"cache": version}))
-    row = only(seen(site))
-    assert row.status is Status.INCOMPATIBLE
-    assert row.problem == f"it was written for the cache contract {version}, this core speaks 0.1: {remedy}"
-
-
-@pytest.mark.parametrize(
-    ("contract", "text"),
-    [({"ops": "0.1"}, 'contract = { cache = "0.1" }'), ({"cache": "zero"}, "'zero' is not of the form")],
-)
-def test_a_contract_that_cannot_be_read(site: Site, contract: dict[str, str], text: str) -> None:
-    site.add("acme", plugin_row("cache", "x", contract=contract))
-    assert text in only(seen(site)).problem
-
-
 def test_names_are_normalised(site: Site) -> None:
     package = fresh_package("acme")
     site.add(
@@ -240,7 +221,7 @@ def test_layouts_of_a_manifest_are_kept(site: Site) -> None:
 kind = "attention"
 name = "x"
 summary = "s"
-contract = { attention = "0.1" }
+contract = { attention = "1.0" }
 layouts = ["x/fused"]
 [[layout]]
 name = "x/fused"

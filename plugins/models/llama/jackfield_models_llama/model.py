@@ -82,6 +82,6 @@ class DecoderLayer:
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        q, k, v, residual = ctx.ops.pre_attention(self.pre, x, residual, ctx)
+        q, k, v, residual = ctx.pre_attention(self.pre, x, residual)
         attended = ctx.attend(self.attention, q, k, v)  # [n, heads * head_size]
-        return ctx.ops.post_attention(self.post, attended, residual, ctx)
+        return ctx.post_attention(self.post, attended, residual)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from jackfield.hookspecs import AttentionLayer, LoadReport, Ops, Shard, Weight
+from jackfield.hookspecs import AttentionLayer, LoadReport, Ops, PostAttention, PreAttention, Shard, Weight
 from jackfield.layers.builder import TorchBuilder
 from jackfield_models_llama.model import Llama
 from jackfield_models_llama.shape import describe
@@ -72,6 +72,16 @@ class DenseContext:
             hidden |= ahead <= -layer.window
         probs = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1, dtype=torch.float32).to(q.dtype)
         return torch.einsum("hqk,khd->qhd", probs, v).flatten(1)
+
+    def pre_attention(
+        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        return self.ops.pre_attention(block, x, residual, self)
+
+    def post_attention(
+        self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.ops.post_attention(block, attended, residual, self)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         return x if self.ranks is None else self.ranks.all_reduce(self.rank, x)

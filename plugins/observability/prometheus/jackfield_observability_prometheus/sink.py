@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
-from jackfield.hookspecs import Exposition, Metric, MetricsSink, Sample
+from jackfield.hookspecs import Exposition, Metric, MetricsSink, Sample, Scrape
 
 Labels = tuple[tuple[str, str], ...]
 Collector = Counter | Gauge | Histogram
@@ -61,8 +61,8 @@ class PrometheusSink(MetricsSink):
         if wrong:
             raise ValueError(f"{len(wrong)} of {len(samples)} samples do not fit: {'; '.join(wrong[:5])}")
 
-    def expose(self, accept: str) -> Exposition | None:
-        encode, content_type = choose_encoder(accept)
+    def expose(self, scrape: Scrape) -> Exposition | None:
+        encode, content_type = choose_encoder(scrape.accept)
         return Exposition(content_type=content_type, body=encode(self._registry))
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from jackfield.hookspecs import Metric, MetricsContext, MetricsSink, Sample
+from jackfield.hookspecs import Metric, MetricsContext, MetricsSink, Sample, Scrape
 from jackfield_observability_prometheus.prometheus import jackfield_metrics_sink
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
@@ -29,7 +29,7 @@ def declared(*labels: tuple[str, str]) -> MetricsSink:
 
 
 def scrape(sink: MetricsSink, accept: str = "") -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    answer = sink.expose(accept)
+    answer = sink.expose(Scrape(accept=accept))
     assert answer is not None
     parse = parse_openmetrics if "openmetrics" in answer.content_type else parse_plain
     families = parse(answer.body.decode())
@@ -67,7 +67,7 @@ def test_samples_are_seen_under_full_names(accept: str) -> None:
 
 def test_the_accept_header_chooses_the_format() -> None:
     sink = declared()
-    plain, open_metrics = sink.expose("text/html, */*"), sink.expose(OPENMETRICS)
+    plain, open_metrics = sink.expose(Scrape(accept="text/html, */*")), sink.expose(Scrape(accept=OPENMETRICS))
     assert plain is not None
     assert open_metrics is not None
     assert plain.content_type.startswith("text/plain; version=0.0.4")
