@@ -17,7 +17,8 @@ from typing import Any
 from jackfield.config.errors import did_you_mean
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.manifest import Manifest, ParsedRow, contract_problem, parse_manifest
+from jackfield.stack.manifest import Manifest, ParsedRow, parse_manifest
+from jackfield.stack.versions import incompatibilities
 
 ONE, SEVERAL, LAYOUTS = "PLUGIN", "PLUGINS", "LAYOUTS"
 """The constants: one plugin's table, a list of such tables, and the tables of KV layouts that an attention plugin declares."""
@@ -188,13 +189,12 @@ def _row(base: PluginRow, parsed: ParsedRow, manifest: Manifest) -> PluginRow:
         version = KINDS[row.kind].contract_version
         problems = [p for p in problems if p != "manifest key 'contract' is missing"]
         problems.append(f'the manifest key \'contract\' is missing: write "contract": {{"{row.kind}": "{version}"}}')
+    incompatible = incompatibilities(parsed.row) if row.kind and parsed.row.contract else []
+    if incompatible:
+        return replace(row, status=Status.INCOMPATIBLE, problem="; ".join([*incompatible, *problems]))
     if problems:
         return replace(row, status=Status.BROKEN, problem="; ".join(problems))
-    row = replace(row, manifest=parsed.row)
-    incompatible = contract_problem(parsed.row)
-    if incompatible is not None:
-        return replace(row, status=Status.INCOMPATIBLE, problem=incompatible)
-    return row
+    return replace(row, manifest=parsed.row)
 
 
 def _lists(value: Any) -> Any:
