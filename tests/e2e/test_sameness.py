@@ -116,6 +116,7 @@ def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("row", ROWS, ids=["-".join(map(str, row.values())) for row in ROWS])
+@pytest.mark.goal_row(24, 25, 26)
 def test_tokens_and_logprobs_are_the_references(
     tiny_model: Path, expected: list[Reference], bits: list[dict[str, Any]], row: dict[str, Any]
 ) -> None:

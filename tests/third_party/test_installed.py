@@ -76,6 +76,7 @@ def test_their_own_tests_pass(project: Path, environment: Environment, tmp_path:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.goal_row(1)
 def test_they_are_listed_and_shown_with_their_options(environment: Environment, tmp_path: Path) -> None:
     rows = json.loads(jackfield(environment, tmp_path, "plugins", "list", "--json"))
     found = {(row["kind"], row["name"], row["distribution"]) for row in rows if row["status"] == "ok"}
@@ -238,6 +239,7 @@ def jackfield_attention_backend(context):
 """
 
 
+@pytest.mark.goal_row(27)
 def test_one_strangers_layout_serves_with_another_strangers_decode(
     environment: Environment, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -262,6 +264,7 @@ print(json.dumps(ids))
     assert len(same[0]) == 20
 
 
+@pytest.mark.goal_row(24)
 def test_their_policy_decides_who_runs_next(environment: Environment, tmp_path: Path) -> None:
     code = """
 import json, sys
@@ -277,20 +280,3 @@ for policy in ("fcfs", "least-work"):
 print(json.dumps(order))
 """
     assert script(environment, tmp_path, code) == {"fcfs": [0, 1, 2], "least-work": [1, 2, 0]}
-
-
-@pytest.mark.model
-def test_the_command_serves_with_them(environment: Environment, embedded_model: Path, tmp_path: Path) -> None:
-    """The real model, from a stack file, through the command: the same text as with our own attention."""
-    texts = {}
-    for attention in ("torch", "columnar"):
-        done = environment.run(
-            *("-m", "jackfield", "generate", "The capital of France is", "--model-path", str(embedded_model)),
-            *("--stack", stack_file(tmp_path, attention=attention), "--temperature", "0", "--max-new-tokens", "24"),
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, done.stderr
-        assert f"attention={attention}" in done.stderr
-        texts[attention] = done.stdout
-    assert texts["columnar"] == texts["torch"]
-    assert texts["torch"].strip()

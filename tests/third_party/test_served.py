@@ -103,6 +103,7 @@ def ask(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
         return json.load(answer)
 
 
+@pytest.mark.goal_row(24, 30)
 def test_strangers_serve_over_http(environment: Environment, embedded_model: Path, tmp_path: Path) -> None:
     """The same text as with our own attention; the server says who serves; the sink hears of every request."""
     prompts = ["The capital of France is", "One, two, three,", "The sea is " * 20]
