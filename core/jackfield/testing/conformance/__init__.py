@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.attention import AttentionConformance
     from jackfield.testing.conformance.cache import CacheConformance
     from jackfield.testing.conformance.event_loop import EventLoopConformance
+    from jackfield.testing.conformance.ops import OpsConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
 
@@ -29,6 +30,7 @@ __all__ = [
     "CacheConformance",
     "Conformance",
     "EventLoopConformance",
+    "OpsConformance",
     "SchedulePolicyConformance",
     "suite_name",
 ]

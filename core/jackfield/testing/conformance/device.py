@@ -25,15 +25,15 @@ class ComputingConformance(Conformance):
     torch = True
 
     def here(self) -> str:
-        """The torch device of the checks. Ends a check as "not claimed" or "not here"."""
+        """The torch device of the checks. Ends a check as "cannot run" if there is none for this plugin."""
         device = self.device.removesuffix(INTERPRETED)
         listed = self.manifest().devices
         if listed and device not in listed and not self.device.endswith(INTERPRETED):
-            self.not_claimed(f"devices are {', '.join(listed)}; run with --device {listed[0]}")
+            self.cannot_run(f"devices are {', '.join(listed)}; run with --device {listed[0]}")
         try:
             describe_device(device)
         except ConfigurationError as error:
-            self.not_here(str(error))
+            self.cannot_run(str(error))
         return device
 
     def dtypes(self) -> list[str]:

@@ -1,0 +1,130 @@
+"""The slow twins of the operators, in float64: what stands before and after attention, written as the definition.
+
+They take the plain weights that a provider packs, and know nothing of packing, batching or ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from jackfield.hookspecs import AttentionLayer, ForwardContext, Ops
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainNorm:
+    """A `Norm` as operators see it."""
+
+    weight: torch.Tensor
+    eps: float
+
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext, residual: torch.Tensor | None = None) -> torch.Tensor:
+        return ctx.ops.norm(x, self.weight, self.eps, residual)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainRotary:
+    """A `Rotary` that turns the first `size` dimensions of a head."""
+
+    size: int
+
+    def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        frequency = 100.0 ** -(torch.arange(0, self.size, 2, device=positions.device) / self.size)
+        angle = positions[:, None].float() * frequency
+        return angle.cos(), angle.sin()
+
+
+class TwinContext:
+    """A `ForwardContext` for operators alone. `add`: what the other ranks bring to each sum, in the order of the sums."""
+
+    def __init__(self, ops: Ops, positions: torch.Tensor, add: list[torch.Tensor] | None = None) -> None:
+        self.ops = ops
+        self.positions = positions
+        self.reduced: list[torch.Tensor] = []
+        self._add = add
+
+    def attend(self, layer: AttentionLayer, q: Any, k: Any, v: Any) -> torch.Tensor:
+        raise AssertionError("operators do not call attend: the model does")
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        self.reduced.append(x.clone())
+        return x if self._add is None else x + self._add[len(self.reduced) - 1]
+
+
+def norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(normed, sum), float64."""
+    total = x.double() if residual is None else (x + residual).double()
+    return total * torch.rsqrt(total.square().mean(dim=-1, keepdim=True) + eps) * weight.double(), total
+
+
+def rotate(x: torch.Tensor, rotary: PlainRotary | None, positions: torch.Tensor) -> torch.Tensor:
+    """x [n, heads, size]: dimension i of the first half turns with dimension i of the second."""
+    if rotary is None:
+        return x
+    cos, sin = (table.double()[:, None] for table in rotary.tables(positions))
+    half = rotary.size // 2
+    a, b, rest = x[..., :half], x[..., half : rotary.size], x[..., rotary.size :]
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
+
+
+@dataclass(kw_only=True)
+class LayerWeights:
+    """Plain weights [out, in] of what stands round one layer's attention, in the run's dtype. Biases or None."""
+
+    layer: AttentionLayer
+    norm_in: PlainNorm
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    q_norm: PlainNorm | None
+    k_norm: PlainNorm | None
+    rotary: PlainRotary | None
+    o: torch.Tensor
+    o_bias: torch.Tensor | None
+    norm_out: PlainNorm
+    gate_up: torch.Tensor
+    gate_up_bias: torch.Tensor | None
+    down: torch.Tensor
+    down_bias: torch.Tensor | None
+    activation: str
+
+    def before(
+        self, x: torch.Tensor, residual: torch.Tensor | None, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """q, k, v, residual."""
+        layer, n = self.layer, x.shape[0]
+        normed, total = norm(x, self.norm_in.weight, self.norm_in.eps, residual)
+        sizes = [layer.num_heads * layer.head_size, layer.num_kv_heads * layer.head_size]
+        q, k, v = torch.split(
+            _linear(normed, self.qkv, self.qkv_bias), [*sizes, layer.num_kv_heads * layer.v_head_size], -1
+        )
+        q, k = q.view(n, -1, layer.head_size), k.view(n, -1, layer.head_size)
+        if self.q_norm is not None:
+            q, _ = norm(q, self.q_norm.weight, self.q_norm.eps)
+        if self.k_norm is not None:
+            k, _ = norm(k, self.k_norm.weight, self.k_norm.eps)
+        q, k = rotate(q, self.rotary, positions), rotate(k, self.rotary, positions)
+        return q, k, v.view(n, -1, layer.v_head_size), total
+
+    def after(self, attended: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual."""
+        projected = _linear(attended.double(), self.o, self.o_bias)
+        normed, total = norm(projected, self.norm_out.weight, self.norm_out.eps, residual.double())
+        gate, up = _linear(normed, self.gate_up, self.gate_up_bias).chunk(2, dim=-1)
+        return _linear(ACTIVATIONS[self.activation](gate) * up, self.down, self.down_bias), total
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return functional.linear(x, weight.double(), None if bias is None else bias.double())
