@@ -298,6 +298,11 @@ class ArgFields(BaseModel):
         default_factory=dict,
         description="An option of a plugin instance; may be repeated. The value is read as TOML, else as text.",
     )
+    locked: Annotated[FilePath | None, Option(STACK, "FILE")] = Field(
+        default=None,
+        description="Lock that `jackfield lock` wrote: a run whose core, plugins, options or resolution differ is refused, and "
+        "told what differs.",
+    )
     plugin: Annotated[tuple[FilePath, ...], BeforeValidator(several), Option(STACK, "FILE")] = Field(
         default=(),
         description="Python file with plugins of its own, which its constant PLUGIN (or PLUGINS) describes; may be repeated. "

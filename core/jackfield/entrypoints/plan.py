@@ -15,6 +15,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.hub.locate import locate_model
 from jackfield.stack.discovery import discover
 from jackfield.stack.facts import gather_model_facts
+from jackfield.stack.lock import check_locked
 from jackfield.stack.resolution import Resolution, resolve
 from jackfield.stack.resolved import ModelFacts, ResolvedStack
 
@@ -67,6 +68,8 @@ def make_plan(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> 
     located = locate_model(args.model_path, revision=args.revision, download_dir=args.download_dir)
     facts = gather_model_facts(args, located.path, catalogue, isolate=False, device=device, name=located.name)
     resolution = resolve(args, device, facts, catalogue, provenance)
+    if args.locked is not None:
+        check_locked(args.locked, resolution, facts)
     seed = secrets.randbits(63) if args.random_seed is None else args.random_seed
     args = resolution.args.model_copy(update={"random_seed": seed})
     logging.getLogger("jackfield").setLevel(args.log_level.upper())

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "conformance": ("jackfield.entrypoints.cli.conformance", "test a plugin against the contract of its kind"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
         "new": ("jackfield.entrypoints.cli.new", "write the package of a new plugin"),
+        "lock": ("jackfield.entrypoints.cli.lock", "write down what a run is made of, for --locked"),
         "why": ("jackfield.entrypoints.cli.why", "tell what became of a request, and why"),
     }
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jackfield.config.device import DeviceDescription, describe_device
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import add_server_args, parse_server_args
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli.output import print_json, print_table
@@ -20,6 +21,7 @@ from jackfield.stack.digest import stack_hash
 from jackfield.stack.discovery import discover
 from jackfield.stack.facts import gather_model_facts
 from jackfield.stack.inspection import check_options_in_child
+from jackfield.stack.lock import differences, lock_document, read_lock
 from jackfield.stack.probes import probe_in_child
 from jackfield.stack.report import stack_report, topology_report
 from jackfield.stack.resolution import Resolution, resolve
@@ -65,9 +67,20 @@ def resolution_of(args: ServerArgs, provenance: Mapping[str, str], catalogue: Ca
 def run(namespace: argparse.Namespace) -> int:
     args, provenance = parse_server_args(namespace, os.environ)
     explained = resolution_of(args, provenance, discover(files=args.plugin))
+    changed = _differences(args, explained)
     show = _report_json if namespace.json else _show
-    show(explained.resolution, explained.device, explained.digest)
-    return 0
+    show(explained, changed)
+    return ConfigurationError.exit_code if changed else 0
+
+
+def _differences(args: ServerArgs, explained: Explained) -> list[str] | None:
+    """What `--locked` would refuse; None if nothing is locked."""
+    if args.locked is None:
+        return None
+    locked = read_lock(args.locked)
+    if explained.facts is None:
+        raise ConfigurationError("--locked: the model is not on this machine, so that nothing can be compared")
+    return differences(locked, lock_document(explained.resolution, explained.facts))
 
 
 def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) -> ModelFacts | None:
@@ -81,20 +94,25 @@ def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) ->
     return gather_model_facts(args, located.path, catalogue, isolate=True, device=device, name=located.name)
 
 
-def _report_json(resolution: Resolution, device: DeviceDescription, digest: str | None) -> None:
+def _report_json(explained: Explained, changed: list[str] | None) -> None:
+    resolution = explained.resolution
     print_json(
         {
             "args": resolution.args.public_dump(),
             "changes": [dataclasses.asdict(change) for change in resolution.changes],
-            "stack": stack_report(resolution.stack, stack_hash=digest),
+            "stack": stack_report(resolution.stack, stack_hash=explained.digest),
             "topology": topology_report(resolution.topology),
-            "device": dataclasses.asdict(device),
+            "device": dataclasses.asdict(explained.device),
             "notes": list(resolution.notes),
+            "locked": None
+            if changed is None
+            else {"file": str(resolution.args.locked), "same": not changed, "differences": changed},
         }
     )
 
 
-def _show(resolution: Resolution, device: DeviceDescription, digest: str | None) -> None:
+def _show(explained: Explained, changed: list[str] | None) -> None:
+    resolution, device, digest = explained.resolution, explained.device, explained.digest
     stack = resolution.stack
     print_table(
         ("ARGUMENT", "VALUE", "RULE"),
@@ -134,3 +152,8 @@ def _show(resolution: Resolution, device: DeviceDescription, digest: str | None)
     facts.append(("stack hash", digest or "open until the model is here"))
     facts.extend(("note", note) for note in resolution.notes)
     print_table(("FACT", "VALUE"), facts, title="Run")
+    if changed is not None:
+        title = f"Lock {resolution.args.locked}: " + (
+            "a start would be refused" if changed else "this is the locked run"
+        )
+        print_table(("DIFFERENCE",), [(text,) for text in changed], title=title)
