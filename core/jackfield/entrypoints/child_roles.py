@@ -13,7 +13,7 @@ from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.entrypoints.scheduler_side import build_scheduler
 from jackfield.entrypoints.worker_side import make_worker
-from jackfield.hookspecs import ProcessInfo, StepOutcome, WorkerLimits
+from jackfield.hookspecs import ProcessInfo, StackChanged, StepOutcome, WorkerLimits
 from jackfield.ipc.messages import PluginFaults, PluginReport, ToDetokenizer, ToMain, ToScheduler
 from jackfield.ipc.run_directory import socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
@@ -75,6 +75,7 @@ class SchedulerPart:
             observers=self.observers,
             ledger=ledger,
             doorbell=self._inbox.wait,
+            ring=self._inbox.wake,
             plugins=lambda: (ledger.snapshot(), self.observers.timings()),
         )
         self._scheduler, self._loop = side.scheduler, side.loop
@@ -108,13 +109,18 @@ class DetokenizerPart:
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "detokenizer"), ToDetokenizer)
         self._outbox = ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True)
         tokenizer = Texts(loaded, plan.args, plan.model_path).tokenizer
-        self._manager = DetokenizerManager(tokenizer, self._inbox, self._outbox, MonotonicClock())
+        self._manager = DetokenizerManager(
+            tokenizer, self._inbox, self._outbox, MonotonicClock(), on_stack=self._on_stack
+        )
         self.wake = self._inbox.wake
 
     def turn(self) -> None:
         if not self._manager.step():
             self._tell_plugins()
             self._inbox.wait()
+
+    def _on_stack(self, change: StackChanged) -> None:
+        self.observers.notify("jackfield_stack_changed", stack=change)
 
     def _tell_plugins(self) -> None:
         """Observers are the only plugins here, and are called at start and end: nothing to tell in most turns."""

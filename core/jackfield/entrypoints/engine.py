@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
@@ -16,7 +17,7 @@ from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.launcher import launch
-from jackfield.entrypoints.server_info import server_info
+from jackfield.entrypoints.server_info import policy_info, server_info
 from jackfield.hookspecs import Exposition
 from jackfield.managers.generate_request import GenerateRequest
 from jackfield.managers.tokenizer import Tokenizer
@@ -287,6 +288,20 @@ class Engine:
         reply = self._mover.control(lambda manager: manager.control.flush_cache(timeout))
         if not reply.ok:
             raise RuntimeError(reply.message)
+
+    def swap_schedule_policy(self, name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Put another schedule policy in the place of the one that runs, between two steps; no request is drained or lost.
+
+        options   all of the new policy's options; those of the start are not carried over
+
+        Returns {changed, name, options, stack_hash, stack_epoch, ...} of the policy that runs now; `changed` is false if it
+        ran before, with the same options. Raises ConfigurationError with the reason if it cannot be had; then the old one
+        goes on.
+        """
+        reply = self._mover.control(lambda manager: manager.control.swap_policy(name, options or {}))
+        if not reply.ok:
+            raise ConfigurationError(reply.message)
+        return {"changed": reply.detail["changed"], **policy_info(self._runtime.stacks)}
 
     def get_server_info(self) -> dict[str, Any]:
         """Arguments, the stack with its hash and reasons, and the scheduler's and the KV pool's numbers."""

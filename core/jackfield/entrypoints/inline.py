@@ -23,6 +23,7 @@ from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolution import Resolution
@@ -57,7 +58,7 @@ class _Stillness:
 class InlineRuntime:
     """All parts of one replica. Not thread-safe: `Engine` holds a lock round every call.
 
-    resolution   what was chosen, and why; stack_hash: SHA-256 over the chosen stack, hex
+    resolution   what was chosen at the start, and why; stacks: what runs now
     to_main      the channel that the tokenizer manager reads
     failure      what ended the replica: an error out of any part. Half a step may have been done then, so nothing runs any
                  more: open requests have ended with an error, and every further turn raises ReplicaFailed
@@ -66,7 +67,7 @@ class InlineRuntime:
     args: ServerArgs
     model_name: str
     resolution: Resolution
-    stack_hash: str
+    stacks: StackEpochs
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
     detokenizer: DetokenizerManager
@@ -163,6 +164,11 @@ class InlineRuntime:
 
     def wake(self) -> None:
         self._news.set()
+
+    @property
+    def stack_hash(self) -> str:
+        """SHA-256 over the stack that runs, hex."""
+        return self.stacks.stack_hash
 
     @property
     def processes(self) -> list[tuple[str, int]]:

@@ -22,6 +22,7 @@ from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.sampling_params import Processors
 from jackfield.observability.clock import Clock, MonotonicClock
 from jackfield.stack.digest import stack_hash
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import INLINE, LoadedStack, load_stack
 from jackfield.stack.observers import ObserverHub
@@ -84,8 +85,8 @@ def _wire(
     began: float,
 ) -> InlineRuntime:
     to_scheduler, to_detokenizer, to_main = (InMemoryChannel(types) for types in (ToScheduler, ToDetokenizer, ToMain))
-    hashed = stack_hash(plan.stack)
-    observers = ObserverHub(loaded, ledger, process_info(hashed))
+    stacks = StackEpochs(plan.stack, stack_hash(plan.stack))
+    observers = ObserverHub(loaded, ledger, process_info(stacks.stack_hash))
     side = build_scheduler(
         plan,
         loaded,
@@ -101,7 +102,7 @@ def _wire(
         loaded,
         plan.args,
         model_name=plan.model_name,
-        stack_hash=hashed,
+        stacks=stacks,
         ledger=ledger,
         observers=observers,
         clock=clock,
@@ -119,6 +120,7 @@ def _wire(
             clock=clock,
             observers=observers,
             monitor=monitor,
+            stacks=stacks,
         )
     except BaseException:
         monitor.close()
@@ -127,7 +129,7 @@ def _wire(
         args=plan.args,
         model_name=plan.model_name,
         resolution=resolution,
-        stack_hash=hashed,
+        stacks=stacks,
         tokenizer_manager=main.tokenizer_manager,
         template_manager=main.template_manager,
         detokenizer=DetokenizerManager(texts.tokenizer, to_detokenizer, to_main, clock),

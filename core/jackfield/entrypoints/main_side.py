@@ -20,6 +20,7 @@ from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.managers.worker_features import WorkerFeatures
 from jackfield.observability.clock import Clock
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.loading import LoadedStack
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.parameters import BadParameters, RequestParameters
@@ -80,6 +81,7 @@ def build_main(
     clock: Clock,
     observers: ObserverHub,
     monitor: Monitor,
+    stacks: StackEpochs,
 ) -> MainSide:
     """limits: the worker's; defaults, processors: from `sampling_defaults` and `request_processors`;
     monitor: `attach` it to what comes of this."""
@@ -102,6 +104,7 @@ def build_main(
             clock=clock,
             observers=observers,
             metrics=monitor.requests,
+            stacks=stacks,
             sessions=Sessions(
                 clock,
                 SessionLimits(

@@ -18,18 +18,18 @@ from jackfield.entrypoints.health import HealthMonitor
 from jackfield.entrypoints.metrics_hub import MetricsHub
 from jackfield.entrypoints.process_times import cpu_seconds
 from jackfield.entrypoints.throughput import ThroughputLog
-from jackfield.hookspecs import Exposition, Sample
+from jackfield.hookspecs import Exposition, Sample, StackChanged
 from jackfield.ipc.messages import PluginReport, SchedulerReport
 from jackfield.managers.request_metrics import RequestMetrics
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import Clock
 from jackfield.observability.metrics import METRICS, OTHER, PREFIX
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedStack
 from jackfield.stack.observers import ObserverHub
 
 METHODS = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS"})
-STACK_EPOCH = "0"
 
 Processes = Callable[[], Sequence[tuple[str, int]]]
 Timings = dict[str, dict[str, dict[str, float]]]
@@ -38,6 +38,7 @@ Timings = dict[str, dict[str, dict[str, float]]]
 class Monitor:
     """requests   for the tokenizer manager; None without sinks, so that nothing is sampled that nobody reads
     health       see `HealthMonitor`
+    observed     whether observers of this process hear of a swap from here; inline, the scheduler tells them
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Monitor:
         hub: MetricsHub,
         *,
         model_name: str,
-        stack_hash: str,
+        stacks: StackEpochs,
         page_size: int,
         ledger: FaultLedger,
         observers: ObserverHub,
@@ -57,9 +58,10 @@ class Monitor:
         self.hub = hub
         self.requests = RequestMetrics(hub.record) if hub.sinks else None
         self.health = HealthMonitor(clock, args.health_timeout, busy_since=self._busy_since, faults=self.faults)
+        self.observed = False
         self._throughput = ThroughputLog(args.throughput_log_interval)
         self._model_name = model_name
-        self._stack_hash = stack_hash
+        self._stacks = stacks
         self._page_size = page_size
         self._ledger = ledger
         self._observers = observers
@@ -76,14 +78,27 @@ class Monitor:
         self._processes = processes
         manager.on_report = self.on_report
         manager.on_plugins = self.on_plugins
+        manager.on_stack = self.on_stack
         self.hub.record(
             [
-                Sample(name="stack_info", value=1, labels=(("hash", self._stack_hash), ("epoch", STACK_EPOCH))),
+                _stack_info(self._stacks.epoch, self._stacks.stack_hash, 1),
                 Sample(name="max_total_num_tokens", value=manager.limits.total_slots),
                 Sample(name="kv_available_tokens", value=manager.limits.total_slots),
                 Sample(name="page_size", value=self._page_size),
             ]
         )
+
+    def on_stack(self, change: StackChanged) -> None:
+        """A plugin was swapped."""
+        if self.observed:
+            self._observers.notify("jackfield_stack_changed", stack=change)
+        if self.hub.sinks:
+            self.hub.record(
+                [
+                    _stack_info(change.epoch - 1, change.previous_hash, 0),
+                    _stack_info(change.epoch, change.stack_hash, 1),
+                ]
+            )
 
     def ready(self) -> None:
         """The replica can serve, warm-up included."""
@@ -222,6 +237,10 @@ class Monitor:
         return samples
 
 
+def _stack_info(epoch: int, stack_hash: str, value: int) -> Sample:
+    return Sample(name="stack_info", value=value, labels=(("hash", stack_hash), ("epoch", str(epoch))))
+
+
 def _tier_totals(tier: str, numbers: Mapping[str, int]) -> list[tuple[str, tuple[tuple[str, str], ...], float]]:
     """The counters of a KV tier; those of all loads come under the name ""."""
     if not tier:
@@ -259,7 +278,7 @@ def make_monitor(
     args: ServerArgs,
     *,
     model_name: str,
-    stack_hash: str,
+    stacks: StackEpochs,
     ledger: FaultLedger,
     observers: ObserverHub,
     clock: Clock,
@@ -273,7 +292,7 @@ def make_monitor(
         args,
         hub,
         model_name=model_name,
-        stack_hash=stack_hash,
+        stacks=stacks,
         page_size=args.page_size,
         ledger=ledger,
         observers=observers,

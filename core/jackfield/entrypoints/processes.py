@@ -33,6 +33,7 @@ from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import MonotonicClock
 from jackfield.stack.digest import stack_hash
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import load_stack
 from jackfield.stack.observers import ObserverHub
@@ -50,14 +51,14 @@ OnProgress = Callable[[str, str, int, int], None]
 class ProcessRuntime:
     """One replica of several processes. Driven by `Driver`.
 
-    resolution   what was chosen, and why; stack_hash: SHA-256 over the chosen stack, hex, the same in every process
+    resolution   what was chosen at the start, and why; stacks: what runs now, the same in every process
     failure      what ended the replica: the death of a child
     """
 
     args: ServerArgs
     model_name: str
     resolution: Resolution
-    stack_hash: str
+    stacks: StackEpochs
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
     observers: ObserverHub
@@ -82,6 +83,11 @@ class ProcessRuntime:
 
     def wake(self) -> None:
         self.inbox.wake()
+
+    @property
+    def stack_hash(self) -> str:
+        """SHA-256 over the stack that runs, hex."""
+        return self.stacks.stack_hash
 
     @property
     def processes(self) -> list[tuple[str, int]]:
@@ -140,6 +146,7 @@ def launch_processes(
         resources.callback(inbox.close)
         failures = _Failures(inbox)
         digest = stack_hash(plan.stack)
+        stacks = StackEpochs(plan.stack, digest)
         supervisor = Supervisor(
             [Orders.make(role, plan, run_directory=directory.path, sys_path=absolute_import_path()) for role in ROLES],
             expected=(digest, contents(plan.stack)),
@@ -161,7 +168,7 @@ def launch_processes(
             loaded,
             plan.args,
             model_name=plan.model_name,
-            stack_hash=digest,
+            stacks=stacks,
             ledger=ledger,
             observers=observers,
             clock=clock,
@@ -182,12 +189,13 @@ def launch_processes(
             clock=clock,
             observers=observers,
             monitor=monitor,
+            stacks=stacks,
         )
         runtime = ProcessRuntime(
             args=plan.args,
             model_name=plan.model_name,
             resolution=resolution,
-            stack_hash=digest,
+            stacks=stacks,
             tokenizer_manager=main.tokenizer_manager,
             template_manager=main.template_manager,
             observers=observers,
@@ -201,6 +209,7 @@ def launch_processes(
     try:
         failures.attach(runtime)
         monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
+        monitor.observed = True
         observers.started()
         monitor.ready()
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
@@ -20,6 +21,7 @@ from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedStack
 from jackfield.stack.observers import ObserverHub
+from jackfield.stack.swap import PolicyStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +42,10 @@ def build_scheduler(
     observers: ObserverHub,
     ledger: FaultLedger,
     doorbell: Callable[[float | None], bool] | None = None,
+    ring: Callable[[], None] | None = None,
     plugins: PluginNumbers | None = None,
 ) -> SchedulerSide:
-    """doorbell, plugins: see `Scheduler`."""
+    """doorbell, ring, plugins: see `Scheduler`."""
     args, config, limits = plan.args, plan.facts.config, worker.limits
     policy_row = loaded.plugin("schedule_policy").selected
     cache_row = loaded.plugin("cache").selected
@@ -61,9 +64,12 @@ def build_scheduler(
         evicted=tiers is not None and any(tier.rule.write == "back" for _, tier in tiers.tiers),
         window=limits.window,
     )
-    policy: SchedulePolicy = loaded.make(
-        "schedule_policy", max_running=max_running, page_size=limits.page_size, total_slots=limits.total_slots
-    )
+    numbers: dict[str, Any] = {
+        "max_running": max_running,
+        "page_size": limits.page_size,
+        "total_slots": limits.total_slots,
+    }
+    policy: SchedulePolicy = loaded.make("schedule_policy", **numbers)
     try:
         scheduler = Scheduler(
             SchedulerConfig(
@@ -98,6 +104,8 @@ def build_scheduler(
             observers=observers,
             ledger=ledger,
             doorbell=doorbell,
+            ring=ring,
+            policies=PolicyStack(args, plan.stack, numbers),
             plugins=plugins,
             gates=[(row.selected.key, row.make({"vocab_size": limits.vocab_size})) for row in loaded.of("gate")],
             tiers=tiers,

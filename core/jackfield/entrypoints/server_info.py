@@ -9,6 +9,7 @@ from jackfield import __version__
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.managers.tokenizer_manager import TokenizerManager
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.report import stack_report
 from jackfield.stack.resolved import Resolution
 
@@ -18,8 +19,11 @@ class Replica(Protocol):
 
     args: ServerArgs
     resolution: Resolution
-    stack_hash: str
+    stacks: StackEpochs
     monitor: Monitor
+
+    @property
+    def stack_hash(self) -> str: ...
 
     @property
     def tokenizer_manager(self) -> TokenizerManager: ...
@@ -46,12 +50,29 @@ def _tiers(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return tiers
 
 
+def policy_info(stacks: StackEpochs) -> dict[str, Any]:
+    """The schedule policy that runs, and the stack that it is part of."""
+    epoch, stack, digest = stacks.now
+    running = stack.one("schedule_policy")
+    assert running is not None
+    return {
+        "name": running.name,
+        "options": dict(running.options),
+        "distribution": running.distribution,
+        "version": running.version,
+        "reason": running.reason,
+        "stack_hash": digest,
+        "stack_epoch": epoch,
+    }
+
+
 def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
     """state: the data of the scheduler's answer to a StateRequest."""
+    epoch, stack, digest = replica.stacks.now
     return {
         "version": __version__,
         "args": replica.args.public_dump(),
-        "stack": stack_report(replica.resolution.stack, stack_hash=replica.stack_hash),
+        "stack": stack_report(stack, stack_hash=digest, epoch=epoch),
         "scheduler": {
             name: state[name]
             for name in ("running", "waiting", "steps", "last_step_age_s", "retractions", "new_token_ratio")

@@ -121,6 +121,7 @@ if TYPE_CHECKING:
         ProcessInfo,
         RequestFinished,
         RequestReceived,
+        StackChanged,
     )
     from jackfield.hookspecs.ops import (
         DenseWeight,
@@ -307,6 +308,7 @@ __all__ = [
     "SchedulerView",
     "Scrape",
     "Shard",
+    "StackChanged",
     "StepBudget",
     "StepDecision",
     "StepOutcome",

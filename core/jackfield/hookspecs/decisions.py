@@ -100,6 +100,7 @@ class StepDecision:
     stopped               why the round looked at no further one; None: everybody was looked at, or nobody waits
     retracted             who gave memory back since the round before
     faults                what the policy did wrong, where the step went on in arrival order instead
+    epoch                 of the stack whose policy was asked
     decide_s, launch_s, commit_s, total_s   seconds: deciding, launching, applying the result, decision to commit
     """
 
@@ -117,6 +118,7 @@ class StepDecision:
     stopped: PassedOver | None = None
     retracted: tuple[Retraction, ...] = ()
     faults: tuple[str, ...] = ()
+    epoch: int = 0
     decide_s: float = 0.0
     launch_s: float = 0.0
     commit_s: float = 0.0

@@ -18,7 +18,7 @@ from jackfield.hookspecs.schedule_policy import StepRecord
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessInfo:
-    """role: "main" | "scheduler" | "detokenizer" | "inline"; stack_hash: SHA-256, hex."""
+    """role: "main" | "scheduler" | "detokenizer" | "inline"; stack_hash: of the stack at the start, SHA-256, hex."""
 
     role: str
     pid: int
@@ -64,6 +64,30 @@ class BatchScheduled:
     waiting: int
     running: int
     free_slots: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackChanged:
+    """The replica's stack from now on: one plugin took the place of another while it runs.
+
+    epoch            counts up from 0, the stack of the start
+    stack_hash, previous_hash   SHA-256, hex
+    at               seconds on the scheduler's clock
+    step             the newest step that the plugin before decided
+    kind, name, instance, distribution, version   the plugin that came; previous: the instance that went
+    """
+
+    epoch: int
+    stack_hash: str
+    previous_hash: str
+    at: float
+    step: int
+    kind: str
+    name: str
+    instance: str
+    distribution: str
+    version: str
+    previous: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +209,15 @@ class LifecycleSpecs:
         step if it changed in between (a flush, an abort). How often: at most once a turn. Cost: adds to every such turn.
 
         Example: `router.publish(events)`
+        """
+
+    @hookspec
+    def jackfield_stack_changed(self, stack: StackChanged) -> None:
+        """Process: each. When: after a plugin was swapped while the replica runs, in the scheduler before the next step is
+        decided, in the others before they hear of a request that ended under the new stack. How often: once a swap.
+        Cost: in the scheduler it adds to one turn.
+
+        Example: `log.info("epoch %d: stack %s", stack.epoch, stack.stack_hash)`
         """
 
 

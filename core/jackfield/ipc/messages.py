@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from jackfield.hookspecs.observer import StackChanged
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Base of all messages; the tag is the class name."""
@@ -157,6 +159,15 @@ class WhyRequest(Message, frozen=True, kw_only=True):
     name: str
 
 
+class SwapPolicyRequest(Message, frozen=True, kw_only=True):
+    """Put another schedule policy in the place of the one that runs. `ControlReply.detail` says with `changed` whether it is
+    another one; options: all of its options, JSON values."""
+
+    control_id: int
+    name: str
+    options: dict[str, Any] = {}
+
+
 class WarmUpRequest(Message, frozen=True, kw_only=True):
     """begin: until the end, nothing is told to observers or counted in reports. At the end the cache is flushed, which
     needs an idle scheduler."""
@@ -249,6 +260,7 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     finish           set exactly once a request, on its last entry; by then the scheduler holds nothing of it
     prompt_tokens, cached_tokens, retractions   set on the last entry
     stage_times      on the last entry: seconds in the scheduler by stage ("queue", "prefill", "decode")
+    stack_epoch      on the last entry: of the stack that decided the step with which it ended
     logprobs         an entry for each of `ids`; prompt_logprobs: of prompt tokens, those that follow what was sent before.
                      Both only for requests that want them
     """
@@ -262,6 +274,15 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stage_times: dict[str, float] = {}
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: TokenLogprobs | None = None
+    stack_epoch: int = 0
+
+
+class StackNews(Message, frozen=True, kw_only=True):
+    """A plugin was swapped. It takes two ways to the main process, straight and behind all results of the stack before, and
+    counts once. plugin: the `SelectedPlugin` that came, as plain values."""
+
+    change: StackChanged
+    plugin: dict[str, Any]
 
 
 class BatchTokenOutput(Message, frozen=True, kw_only=True):
@@ -275,6 +296,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text     new text; "" if it is held back
     ids      new tokens that the client may see
     finish   set exactly once: the answer is complete
+    stack_epoch   as in `TokenOutput`, with `closed`
     closed   the scheduler holds nothing of the request any more; set exactly once, with `finish` or after it
     stop_scheduler   the detokenizer ended it (stop string) while the scheduler still runs it
     logprobs, prompt_logprobs   as in `TokenOutput`
@@ -292,6 +314,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stage_times: dict[str, float] = {}
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: TokenLogprobs | None = None
+    stack_epoch: int = 0
 
 
 class BatchTextOutput(Message, frozen=True, kw_only=True):
@@ -314,7 +337,8 @@ ToScheduler = (
     | FlushCacheRequest
     | StateRequest
     | WhyRequest
+    | SwapPolicyRequest
     | WarmUpRequest
 )
-ToDetokenizer = BatchTokenOutput
-ToMain = BatchTextOutput | ControlReply | SchedulerReport | PluginReport
+ToDetokenizer = BatchTokenOutput | StackNews
+ToMain = BatchTextOutput | ControlReply | SchedulerReport | PluginReport | StackNews

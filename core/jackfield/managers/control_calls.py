@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from jackfield.ipc.channels import Sender
 from jackfield.ipc.messages import (
     ControlReply,
     FlushCacheRequest,
     StateRequest,
+    SwapPolicyRequest,
     WarmUpRequest,
     WhyRequest,
 )
@@ -37,6 +40,10 @@ class ControlCalls:
         """Ask for the lives of the requests that are known under this id."""
         return self._send(WhyRequest(control_id=next(self._numbers), name=name))
 
+    def swap_policy(self, name: str, options: Mapping[str, Any]) -> int:
+        """Put this schedule policy, with all of its options, in the place of the one that runs."""
+        return self._send(SwapPolicyRequest(control_id=next(self._numbers), name=name, options=dict(options)))
+
     def warm_up(self, *, begin: bool) -> int:
         return self._send(WarmUpRequest(control_id=next(self._numbers), begin=begin))
 
@@ -60,7 +67,7 @@ class ControlCalls:
             return
         self._replies[reply.control_id] = reply
 
-    def _send(self, request: FlushCacheRequest | StateRequest | WhyRequest | WarmUpRequest) -> int:
+    def _send(self, request: FlushCacheRequest | StateRequest | WhyRequest | SwapPolicyRequest | WarmUpRequest) -> int:
         self._replies[request.control_id] = None
         self._to_scheduler.send(request)
         return request.control_id

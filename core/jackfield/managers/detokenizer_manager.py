@@ -7,7 +7,9 @@ process, socket or thread: whoever drives it calls `step`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from jackfield.hookspecs import StackChanged
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.ipc.dispatcher import Dispatcher
 from jackfield.ipc.messages import (
@@ -15,6 +17,7 @@ from jackfield.ipc.messages import (
     BatchTokenOutput,
     FinishReason,
     RequestOpened,
+    StackNews,
     TextOutput,
     TokenOutput,
 )
@@ -28,15 +31,26 @@ log = logging.getLogger(__name__)
 
 class DetokenizerManager:
     """tokenizer None (--skip-tokenizer-init): ids pass through, all text is "", and stop strings cannot match; whoever
-    accepts requests refuses them."""
+    accepts requests refuses them.
 
-    def __init__(self, tokenizer: Tokenizer | None, inbox: Receiver, outbox: Sender, clock: Clock) -> None:
+    on_stack   called when a plugin was swapped, before any text of the new stack goes on
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        inbox: Receiver,
+        outbox: Sender,
+        clock: Clock,
+        on_stack: Callable[[StackChanged], None] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._inbox = inbox
         self._outbox = outbox
         self._clock = clock
+        self._on_stack = on_stack
         self._states: dict[str, RequestDetokenizer] = {}
-        self._dispatch = Dispatcher({BatchTokenOutput: self._on_tokens})
+        self._dispatch = Dispatcher({BatchTokenOutput: self._on_tokens, StackNews: self._on_news})
         self._warned_of_unknown = False
 
     def __len__(self) -> int:
@@ -57,6 +71,11 @@ class DetokenizerManager:
         answers = [answer for entry in message.outputs if (answer := self._on_entry(entry)) is not None]
         if answers:
             self._outbox.send(BatchTextOutput(outputs=answers))
+
+    def _on_news(self, message: StackNews) -> None:
+        if self._on_stack is not None:
+            self._on_stack(message.change)
+        self._outbox.send(message)
 
     def _open(self, opened: RequestOpened) -> None:
         if opened.rid in self._states:
@@ -97,6 +116,7 @@ class DetokenizerManager:
             stage_times={**entry.stage_times, **seconds},
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            stack_epoch=entry.stack_epoch,
         )
 
     def _advance(self, state: RequestDetokenizer, entry: TokenOutput) -> None:
@@ -134,4 +154,5 @@ class DetokenizerManager:
             cached_tokens=entry.cached_tokens,
             retractions=entry.retractions,
             stage_times=entry.stage_times,
+            stack_epoch=entry.stack_epoch,
         )

@@ -19,6 +19,7 @@ class ReqState:
     choice       which of its prompt's answers it is; usage counts a prompt with its first
     call_label   the id of all choices of the prompt; the same as `label` if there is one
     finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
+    stack        epoch and hash of the stack that decided the step with which it ended, when it is `closed`
     turn         its turn of a session, if it is one
     told         the complete answer was given to whoever streams it
     logprobs     what came of log-probabilities; None: not asked for. token_text: a token alone as text, where the native
@@ -58,6 +59,7 @@ class ReqState:
         self.abort_sent = False
         self.told = False
         self.turn: Turn | None = None
+        self.stack: tuple[int, str] | None = None
         self.cached_tokens = 0
         self.retractions = 0
         self.output_ids: list[int] = []
@@ -153,6 +155,8 @@ class ReqState:
         if self.finished_at is not None:
             meta["e2e_latency"] = self.finished_at - self.received_at
             seconds = self.times.seconds()
+            if self.stack is not None:
+                meta["stack_epoch"], meta["stack_hash"] = self.stack
             meta["stage_times"] = {stage.value: seconds.get(stage.value, 0.0) for stage in RequestStage}
         return meta
 

@@ -41,6 +41,11 @@ def story(answer: Mapping[str, Any], name: str) -> list[str]:
         lines += life_story(life)
         lines.append("")
     lines.append(how_far(answer))
+    lines += [
+        f"After step {swap['step']} the schedule policy {swap['policy']!r} took the place of {swap['previous']!r} "
+        f"(stack epoch {swap['epoch']}, {swap['stack_hash'][:12]})."
+        for swap in answer["swaps"]
+    ]
     return lines
 
 
@@ -118,6 +123,13 @@ def _first_token(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]
     return [f"first token, by step {event['step']}"]
 
 
+def _swapped(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
+    return [
+        f"after step {event['step']} the schedule policy {event['policy']!r} took the place of {event['previous']!r} "
+        f"(stack epoch {event['epoch']})"
+    ]
+
+
 def _retracted(life: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
     for_whom = f"request number {event['for_uid']}" if event["for_uid"] else "requests that run"
     return [
@@ -151,6 +163,7 @@ _TELLERS = {
     "prefill": _prefill,
     "first_token": _first_token,
     "retracted": _retracted,
+    "swapped": _swapped,
     "ended": _ended,
 }
 

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from jackfield.hookspecs import StackChanged
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.ipc.dispatcher import Dispatcher
 from jackfield.ipc.messages import (
@@ -20,6 +23,7 @@ from jackfield.ipc.messages import (
     FinishReason,
     PluginReport,
     SchedulerReport,
+    StackNews,
     StopRequest,
 )
 from jackfield.managers.checked_request import CheckedRequest
@@ -35,7 +39,9 @@ from jackfield.managers.sessions import Sessions
 from jackfield.managers.tokenizer import Tokenizer
 from jackfield.managers.worker_features import WorkerFeatures
 from jackfield.observability.clock import Clock
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.observers import ObserverHub
+from jackfield.stack.resolved import SelectedPlugin
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +50,8 @@ class TokenizerManager:
     """`submit` returns the states that fill up as `step` is called; `rid_to_state` holds the live ones.
 
     on_news    called by `step` with the states that changed, once a message
-    on_report  called by `step` with the scheduler's reports; on_plugins: with those of other processes
+    on_report  called by `step` with the scheduler's reports; on_plugins: with those of other processes; on_stack: when a
+               plugin was swapped, before any result of the new stack
     control    control requests and their answers
     sessions   the open ones; any thread may use them
     lock       `step` holds it for each message; whoever uses the manager from another thread than that of `step` holds it
@@ -68,12 +75,15 @@ class TokenizerManager:
         on_news: Callable[[Sequence[ReqState]], None] | None = None,
         on_report: Callable[[SchedulerReport], None] | None = None,
         sessions: Sessions | None = None,
+        stacks: StackEpochs | None = None,
     ) -> None:
         self.sessions = sessions if sessions is not None else Sessions(clock)
         self.control = ControlCalls(to_scheduler)
         self.on_news = on_news
         self.on_report = on_report
         self.on_plugins: Callable[[PluginReport], None] | None = None
+        self.on_stack: Callable[[StackChanged], None] | None = None
+        self._stacks = stacks
         self.lock = threading.RLock()
         self.tokenizer = tokenizer
         self.limits = limits
@@ -97,6 +107,7 @@ class TokenizerManager:
                 ControlReply: self.control.take,
                 SchedulerReport: self._on_report,
                 PluginReport: self._on_plugins,
+                StackNews: self._on_stack_news,
             }
         )
 
@@ -196,6 +207,8 @@ class TokenizerManager:
             if was_open and state.finish is not None:
                 self._live.finish(state)
             if state.closed:
+                if self._stacks is not None:
+                    state.stack = (output.stack_epoch, self._stacks.hash_of(output.stack_epoch))
                 self._live.close(state)
                 closed.append(state)
         self._events.moved(grown, closed, now)
@@ -205,6 +218,11 @@ class TokenizerManager:
     def _on_plugins(self, message: PluginReport) -> None:
         if self.on_plugins is not None:
             self.on_plugins(message)
+
+    def _on_stack_news(self, message: StackNews) -> None:
+        selected = msgspec.convert(message.plugin, SelectedPlugin)
+        if self._stacks is not None and self._stacks.change(message.change, selected) and self.on_stack is not None:
+            self.on_stack(message.change)
 
     def _on_report(self, message: SchedulerReport) -> None:
         self.sessions.reap()

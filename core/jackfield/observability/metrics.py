@@ -107,7 +107,9 @@ _RUN = (
     _counter("plugin_hook_calls_total", "Calls of a plugin's hook.", "plugin", "hook"),
     _counter("plugin_hook_seconds_total", "Time spent in a plugin's hook.", "plugin", "hook", unit="seconds"),
     _counter("metrics_samples_dropped_total", "Samples dropped because a sink was slow.", "sink"),
-    _gauge("stack_info", "Always 1; the labels say which stack runs.", "hash", "epoch"),
+    _gauge(
+        "stack_info", "1 for the stack that runs; after a swap of the policy the one before has 0.", "hash", "epoch"
+    ),
 )
 
 _HTTP = (

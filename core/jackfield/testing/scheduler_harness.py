@@ -15,19 +15,21 @@ from jackfield.hookspecs import (
     RequestTable,
     SchedulePolicy,
     SchedulerView,
+    StackChanged,
     StepOutcome,
     WorkerLimits,
 )
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import (
     AbortRequest,
-    BatchTokenOutput,
     ControlReply,
     FinishReason,
     LogprobParams,
     RequestOpened,
     SamplingParams,
     SchedulerReport,
+    StackNews,
+    SwapPolicyRequest,
     ToDetokenizer,
     TokenizedGenerateRequest,
     TokenOutput,
@@ -36,6 +38,7 @@ from jackfield.ipc.messages import (
 )
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.scheduler import Scheduler
+from jackfield.managers.scheduler.swaps import PolicySource
 from jackfield.managers.scheduler.tiers.store import TierSetup
 from jackfield.observability.clock import ManualClock
 from jackfield.testing.page_cache import PageCache
@@ -90,6 +93,7 @@ class SchedulerHarness:
         ledger: Any = None,
         gates: Sequence[tuple[str, Gate]] = (),
         tiers: TierSetup | None = None,
+        policies: PolicySource | None = None,
         **config: Any,
     ) -> None:
         settings: dict[str, Any] = {
@@ -128,10 +132,13 @@ class SchedulerHarness:
             ledger=ledger,
             gates=gates,
             tiers=tiers,
+            policies=policies,
         )
+        self._swaps = 0
         self.answers: dict[str, Answer] = {}
         self.replies: list[ControlReply] = []
         self.reports: list[SchedulerReport] = []
+        self.swaps: list[StackChanged] = []
         self.prompts: dict[str, list[int]] = {}
 
     def submit(
@@ -167,6 +174,12 @@ class SchedulerHarness:
     def abort(self, rid: str) -> None:
         self.inbox.send(AbortRequest(rid=rid))
 
+    def swap(self, name: str, **options: Any) -> None:
+        """Ask `policies` for another policy; it takes over in the next turn. What was swapped stands in `swaps`, what was
+        answered in `replies`."""
+        self._swaps += 1
+        self.inbox.send(SwapPolicyRequest(control_id=-self._swaps, name=name, options=options))
+
     def turn(self) -> StepOutcome:
         """Ingest, decide, launch, sample, commit."""
         scheduler = self.scheduler
@@ -196,7 +209,8 @@ class SchedulerHarness:
     def collect(self) -> None:
         """Take what the scheduler sent."""
         while (message := self._to_detokenizer.receive()) is not None:
-            assert isinstance(message, BatchTokenOutput)
+            if isinstance(message, StackNews):
+                continue
             for opened in message.opened:
                 assert opened.rid not in self.answers, f"{opened.rid} is opened twice"
                 self.answers[opened.rid] = Answer(opened)
@@ -208,6 +222,8 @@ class SchedulerHarness:
         while (reply := self._to_main.receive()) is not None:
             if isinstance(reply, SchedulerReport):
                 self.reports.append(reply)
+            elif isinstance(reply, StackNews):
+                self.swaps.append(reply.change)
             else:
                 assert isinstance(reply, ControlReply)
                 self.replies.append(reply)

@@ -61,6 +61,7 @@ def test_the_open_list_is_written_and_short() -> None:
     assert {route.path for route in ROUTES if route.level is Level.ADMIN} == {
         "/flush_cache",
         "/abort_request",
+        "/schedule_policy",
         "/requests/{rid:path}/why",
     }
 

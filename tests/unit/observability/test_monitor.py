@@ -16,9 +16,11 @@ from jackfield.hookspecs import FaultScope, Metric, MetricsSink, Sample
 from jackfield.ipc.messages import PluginFaults, SchedulerReport
 from jackfield.observability.clock import ManualClock
 from jackfield.observability.metrics import BY_NAME, METRICS
+from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.observers import ObserverHub
+from jackfield.stack.resolved import ResolvedStack
 
 
 class Keeping(MetricsSink):
@@ -61,7 +63,7 @@ class Setting:
             ServerArgs(),
             self.hub,
             model_name="mine",
-            stack_hash="f" * 64,
+            stacks=StackEpochs(ResolvedStack(plugins=()), "f" * 64),
             page_size=1,
             ledger=self.ledger,
             observers=cast(ObserverHub, self.observers),

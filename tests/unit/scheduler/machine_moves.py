@@ -34,7 +34,7 @@ class Moves(RuleBasedStateMachine):
         self.setup: Setup = data.draw(setups(self.family, self.workers), label="setup")
         self.run = self.setup.make()
         self.checks = Checks(self.setup, self.run)
-        self.flushes = 0
+        self.controls = 0
 
     def send(self, prompt: list[int], new: int, *, ignore_eos: bool = False, stops: bool = False, **fields: Any) -> str:
         ids = tuple(range(3, 40, 9)) if self.setup.worker != "simulated" else tuple(range(0, 1000, 11))
@@ -124,8 +124,14 @@ class Moves(RuleBasedStateMachine):
 
     @rule(timeout=st.sampled_from([0, 3]))
     def flush(self, timeout: int) -> None:
-        self.flushes += 1
-        self.run.inbox.send(FlushCacheRequest(control_id=self.flushes, timeout=timeout))
+        self.controls += 1
+        self.run.inbox.send(FlushCacheRequest(control_id=self.controls, timeout=timeout))
+
+    @rule(data=st.data())
+    def swap(self, data: st.DataObject) -> None:
+        """Another policy takes over, with steps in flight or not."""
+        self.controls += 1
+        self.run.swap(data.draw(st.sampled_from(self.setup.swappable)))
 
     @rule(seconds=st.sampled_from([0.5, 3]))
     def time_passes(self, seconds: float) -> None:
@@ -174,7 +180,7 @@ class Moves(RuleBasedStateMachine):
                 for first in (50, 51, 52, 53, 50):
                     self.send([first, *range(100, 140)], 1)
                     self.finish()
-            assert len(self.run.replies) == self.flushes
+            assert len(self.run.replies) == self.controls
             self.checks.at_the_end()
             self.count()
         finally:
@@ -192,6 +198,7 @@ class Moves(RuleBasedStateMachine):
             for life in scheduler.why(rid)["requests"]
             for event in life["events"]
         )
+        counts["swaps"] += len(self.run.swaps)
         counts["loads"] += scheduler.state().tiers.get("", {}).get("loads", 0)
         for answer in self.run.answers.values():
             assert answer.finish is not None

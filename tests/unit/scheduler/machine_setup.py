@@ -44,6 +44,7 @@ from jackfield_scheduler_policies.edf import EdfOptions
 from jackfield_scheduler_policies.priority import PriorityOptions
 from jackfield_scheduler_policies.token_budget import TokenBudgetOptions
 from jackfield_worker_simulated.hashing import PrefixHasher, mix
+from tests.unit.scheduler.swapping import InstalledPolicies
 from tests.unit.scheduler.tiered import CONTEXT, VOCAB, DictTier, TieredRun
 
 STRICT_VOCAB = 40
@@ -146,6 +147,11 @@ class Setup:
         most: int = self.config["max_skips"]
         return most
 
+    @property
+    def swappable(self) -> list[str]:
+        """Policies that the cache can serve."""
+        return [name for name, needs in POLICIES.items() if self.family != "chunk" or "forest" not in needs]
+
     def make(self) -> SchedulerHarness:
         rng = random.Random(self.seed)
         needs = POLICIES.get(self.policy, ["cached_tokens"])
@@ -154,6 +160,12 @@ class Setup:
             "policy_needs": frozenset(needs),
             "gates": [("gate.moody", MoodyGate(rng)), ("gate.second", MoodyGate(rng))] if self.gated else [],
             "ledger": Faults(),
+            "policies": InstalledPolicies(
+                self.policy if self.policy in POLICIES else "fcfs",
+                max_running=self.config["max_running_requests"],
+                page_size=self.page_size,
+                total_slots=self.total_slots,
+            ),
             "page_size": self.page_size,
             "seed": self.seed,
             **self.config,

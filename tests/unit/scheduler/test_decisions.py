@@ -170,6 +170,8 @@ def test_without_a_record_nothing_is_known_and_everything_runs() -> None:
         "requests": [],
         "ring": {"steps": 0, "first": 0, "last": 0},
         "ended_kept": 1024,
+        "epoch": 0,
+        "swaps": [],
     }
 
 

@@ -73,7 +73,7 @@ class App:
             if route.generates:
                 self.service.enter()
                 entered = True
-            if route.request is not None:
+            if route.request is not None and exchange.method not in ("GET", "HEAD"):
                 body = await read_body(exchange.headers, receive, self.service.args.max_request_bytes)
                 # A long body is parsed on a thread, so that streams of other clients do not wait for it.
                 make = self._parse

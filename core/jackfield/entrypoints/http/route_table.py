@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from jackfield.entrypoints.http import chat, completions, generate, info, sessions
+from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions
 from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.exchange import Handler
 from jackfield.entrypoints.http.schemas import native, openai
@@ -20,7 +20,7 @@ DEFAULT_LEVEL = Level.KEY
 @dataclass(frozen=True, kw_only=True)
 class HttpRoute:
     """path        with {parameters} as Starlette writes them; two entries never match one path
-    request     model of the JSON body; None: no body is read
+    request     model of the JSON body, which GET has not; None: no body is read
     response    model of the answer, for tests and the reference; None: the summary or `answer` says it
     stream      model of a streamed event
     generates   takes part in draining, in the limit of concurrent requests, and in aborts when the client has gone
@@ -148,6 +148,16 @@ ROUTES: tuple[HttpRoute, ...] = (
         summary="Forget all cached prefixes. 400 while any request is open.",
         query={"timeout": "seconds to wait for the server to be idle (default 0, at most 600)"},
         response=native.FlushAnswer,
+    ),
+    HttpRoute(
+        path="/schedule_policy",
+        methods=("GET", "POST"),
+        level=Level.ADMIN,
+        handler=policy.schedule_policy,
+        summary="GET: the schedule policy that runs. POST: put another in its place, between two steps; 400 and nothing changes "
+        "if it cannot be had. The body is that of POST.",
+        request=native.PolicyBody,
+        response=native.PolicyAnswer,
     ),
     HttpRoute(
         path="/open_session",

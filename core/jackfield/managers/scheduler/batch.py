@@ -31,6 +31,7 @@ class ScheduleBatch:
     most          most tokens that each row may give [n]; None: one
     wait_for      tickets of copies that the worker must wait for
     retracted     uids that lost theirs since the step before, for want of memory or for a more urgent request
+    epoch         of the stack whose policy decided it
     """
 
     step: int
@@ -42,6 +43,7 @@ class ScheduleBatch:
     most: NDArray[np.int32] | None = None
     wait_for: tuple[int, ...] = ()
     retracted: tuple[int, ...] = ()
+    epoch: int = 0
 
     def only(self, keep: NDArray[np.bool_]) -> ScheduleBatch:
         """The same step without the others [n]."""
@@ -55,6 +57,7 @@ class ScheduleBatch:
             most=None if self.most is None else self.most[keep],
             wait_for=self.wait_for,
             retracted=self.retracted,
+            epoch=self.epoch,
         )
 
 

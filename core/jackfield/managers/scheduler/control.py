@@ -16,6 +16,7 @@ from jackfield.ipc.messages import (
     RequestOpened,
     StateRequest,
     StopRequest,
+    SwapPolicyRequest,
     TokenizedGenerateRequest,
     WarmUpRequest,
     WhyRequest,
@@ -56,6 +57,7 @@ class Control:
         state: Callable[[], SchedulerState],
         mute: Callable[[bool], None],
         decisions: DecisionLog,
+        swap: Callable[[SwapPolicyRequest], None],
         max_running: int,
     ) -> None:
         self.duplicate_rids = 0
@@ -81,6 +83,7 @@ class Control:
                 StateRequest: self._tell_state,
                 WhyRequest: self._tell_why,
                 WarmUpRequest: self._warm_up,
+                SwapPolicyRequest: swap,
             }
         )
 

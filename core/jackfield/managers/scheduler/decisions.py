@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import SchedulerView
+from jackfield.hookspecs import SchedulerView, StackChanged
 from jackfield.hookspecs.decisions import Retraction, StepDecision, WaitReason
 from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight
 from jackfield.managers.scheduler.life_log import LifeLog
@@ -22,6 +22,9 @@ from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.step_entry import Pass, StepEntry, plain
 from jackfield.stack.faults import named
 
+MAX_SWAPS = 32
+"""Swaps of the policy that are told of, the newest."""
+
 
 class DecisionLog:
     """steps   how many rounds the ring holds; 0 keeps no record at all, which is for measuring what it costs
@@ -29,6 +32,7 @@ class DecisionLog:
     rich      somebody wants whole decisions: candidates are kept, and `committed` returns what to tell
     lives_wanted   somebody wants the lives of those that end: `lives.take` gives them
     lives     what requests are told one by one
+    epoch     of the stack whose policy decides now
 
     Calls of one round, in any order: `considered`, `passed`, `stopped`, `retracted`, `fault`; `decided` ends it.
     """
@@ -36,6 +40,8 @@ class DecisionLog:
     def __init__(self, *, steps: int, ended: int, rich: bool = False, lives_wanted: bool = False) -> None:
         self._rich = rich and steps > 0
         self._on = steps > 0
+        self.epoch = 0
+        self._swaps: deque[dict[str, Any]] = deque(maxlen=MAX_SWAPS)
         self.lives = LifeLog(ended=ended, on=self._on, wanted=lives_wanted)
         self._ring: deque[StepEntry] = deque(maxlen=steps)
         self._untold: deque[StepEntry] = deque(maxlen=steps)
@@ -105,6 +111,7 @@ class DecisionLog:
             self._clear()
             return
         entry = StepEntry(0 if batch is None else batch.step, view, waiting, len(running), now - view.now)
+        entry.epoch = self.epoch
         if batch is not None:
             entry.decodes = len(batch.uids) - batch.prefills
             if batch.admitted:
@@ -154,7 +161,7 @@ class DecisionLog:
         last = self._ring[-1] if self._ring else None
         if last is None or last.step or self._faults or self._retracted or self._passed or last.passed:
             return False
-        if last.stopped != self._stopped:
+        if last.stopped != self._stopped or last.epoch != self.epoch:
             return False
         last.repeats += 1
         return True
@@ -162,6 +169,20 @@ class DecisionLog:
     def _count(self, waiting: int) -> None:
         retracted = [one.uid for one in self._retracted or ()]
         self.lives.count(self._stopped, self._passed or (), retracted, anybody_waits=waiting > 0)
+
+    def swapped(self, change: StackChanged) -> None:
+        """Between two rounds another policy took over."""
+        self.epoch = change.epoch
+        self._swaps.append(
+            {
+                "epoch": change.epoch,
+                "step": change.step,
+                "policy": change.instance,
+                "previous": change.previous,
+                "stack_hash": change.stack_hash,
+            }
+        )
+        self.lives.swapped(change)
 
     # ---- the step goes on
 
@@ -215,4 +236,6 @@ class DecisionLog:
             "requests": lives,
             "ring": {"steps": len(steps), "first": min(steps, default=0), "last": max(steps, default=0)},
             "ended_kept": self.lives.kept,
+            "epoch": self.epoch,
+            "swaps": list(self._swaps),
         }

@@ -7,6 +7,8 @@ is their turn.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,12 +21,15 @@ TOKENS = 2**18
 """Most requests, and most tokens of theirs, that one step looks up, one request at least."""
 
 
+Saved: TypeAlias = tuple[frozenset[str], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]
+"""Needs, head, and the two columns of the waiting table."""
+
+
 class PrefixHints:
     """needs: the policy's: "cached_tokens" fills that column, "forest" lets `forest` look them up."""
 
     def __init__(self, needs: frozenset[str], waiting: WaitingQueue, memory: KVMemory) -> None:
-        self._hints = "cached_tokens" in needs
-        self.wants_forest = "forest" in needs
+        self._needs = needs
         self._waiting = waiting
         self._memory = memory
         self._head = np.empty(0, dtype=np.int64)
@@ -32,6 +37,34 @@ class PrefixHints:
         self._forest_changes = -1
         self._forest_uids = np.empty(0, dtype=np.int64)
         self._forest_rows = 0
+
+    def need(self, needs: frozenset[str]) -> None:
+        """From now on these, another policy's; what is not needed any more is as if it had never been looked up."""
+        self._needs = needs
+        if not self._hints:
+            self._waiting.table["cached_tokens"][:] = 0
+            self._waiting.table["hinted"][:] = 0
+            self._head = np.empty(0, dtype=np.int64)
+        if not self.wants_forest:
+            self._forest, self._forest_changes = None, -1
+
+    def saved(self) -> Saved:
+        """For `restore`, if nothing is admitted or comes in between."""
+        table = self._waiting.table
+        return self._needs, self._head, table["cached_tokens"].copy(), table["hinted"].copy()
+
+    def restore(self, saved: Saved) -> None:
+        """As it was before `need`."""
+        table = self._waiting.table
+        self._needs, self._head, table["cached_tokens"][:], table["hinted"][:] = saved
+
+    @property
+    def wants_forest(self) -> bool:
+        return "forest" in self._needs
+
+    @property
+    def _hints(self) -> bool:
+        return "cached_tokens" in self._needs
 
     def ordered(self, order: NDArray[np.intp]) -> None:
         """The order of this step: who stands at its head is looked up sooner in the next one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from jackfield.hookspecs import StackChanged
 from jackfield.hookspecs.decisions import RequestLife, WaitReason
 from jackfield.ipc.messages import FinishReason, TokenizedGenerateRequest
 from jackfield.managers.scheduler.lives import PLACE, Life, Lives
@@ -137,6 +138,13 @@ class LifeLog:
             self._told.append(life.as_data(self._rounds))
 
     # all that wait
+
+    def swapped(self, change: StackChanged) -> None:
+        """Another policy decides from here on."""
+        for life in self._lives:
+            life.tell(
+                "swapped", change.step, change.at, epoch=change.epoch, policy=change.instance, previous=change.previous
+            )
 
     def stalled(self) -> None:
         """Requests that could decode stand in this step, because prompts are computed."""

@@ -12,9 +12,13 @@ PROMPT_TAIL = 8
 
 class Outbox:
     """Keeps the order: a request is opened before its first entry. Sends when there are entries; an opening alone rides
-    with the next ones."""
+    with the next ones.
+
+    epoch   of the stack by whose decisions requests end now
+    """
 
     def __init__(self, to_detokenizer: Sender) -> None:
+        self.epoch = 0
         self._to_detokenizer = to_detokenizer
         self._opened: list[RequestOpened] = []
         self.outputs: list[TokenOutput] = []
@@ -32,7 +36,9 @@ class Outbox:
     def refuse(self, opened: RequestOpened, finish: FinishReason, prompt_tokens: int) -> None:
         """A request that never got in: opened and finished in one message."""
         self._opened.append(opened)
-        self.outputs.append(TokenOutput(rid=opened.rid, finish=finish, prompt_tokens=prompt_tokens))
+        self.outputs.append(
+            TokenOutput(rid=opened.rid, finish=finish, prompt_tokens=prompt_tokens, stack_epoch=self.epoch)
+        )
 
     def finish(
         self,
@@ -54,6 +60,7 @@ class Outbox:
                 retractions=retractions,
                 stage_times=request.times.seconds(),
                 logprobs=logprobs,
+                stack_epoch=self.epoch,
             )
         )
 

@@ -46,6 +46,7 @@ class Parts:
     tiers: KVTiers | None
     gates: Gates
     policy: PolicyGuard
+    hints: PrefixHints
     ratio: NewTokenRatio
     deltas: RowDeltas
     outbox: Outbox
@@ -105,10 +106,11 @@ def build_parts(
         outbox=outbox,
         lives=decisions.lives,
     )
+    hints = PrefixHints(config.policy_needs, waiting, memory)
     admission = Admission(
         max_running=config.max_running_requests,
         chunk=config.chunk,
-        hints=PrefixHints(config.policy_needs, waiting, memory),
+        hints=hints,
         waiting=waiting,
         running=running,
         memory=memory,
@@ -181,6 +183,7 @@ def build_parts(
         tiers=kv_tiers,
         gates=gate_keeper,
         policy=guard,
+        hints=hints,
         ratio=ratio,
         deltas=deltas,
         outbox=outbox,

@@ -35,10 +35,14 @@ class PolicyGuard:
     """takes, preempts, observes: whether the policy overrides `take`, `victims` and `observe`; called only then."""
 
     def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str, decisions: DecisionLog) -> None:
-        self._policy = policy
         self._ledger = ledger
-        self._name = name
         self._decisions = decisions
+        self.swap(policy, name)
+
+    def swap(self, policy: SchedulePolicy, name: str) -> None:
+        """From now on this one is asked; name: its key in the ledger. Whoever swaps has started it."""
+        self._policy = policy
+        self._name = name
         self.takes = type(policy).take is not SchedulePolicy.take
         self.preempts = type(policy).victims is not SchedulePolicy.victims
         self.observes = type(policy).observe is not SchedulePolicy.observe

@@ -32,6 +32,7 @@ from jackfield.managers.scheduler.parts import build_parts
 from jackfield.managers.scheduler.randomness import step_seed
 from jackfield.managers.scheduler.reporting import PluginNumbers, Reporter
 from jackfield.managers.scheduler.state import SchedulerState
+from jackfield.managers.scheduler.swaps import PolicySource, PolicySwaps
 from jackfield.managers.scheduler.tiers.store import TierSetup
 from jackfield.managers.scheduler.waits import Waits
 from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
@@ -65,8 +66,11 @@ class Scheduler:
         plugins: PluginNumbers | None = None,
         gates: Sequence[tuple[str, Gate]] = (),
         tiers: TierSetup | None = None,
+        policies: PolicySource | None = None,
+        ring: Callable[[], None] | None = None,
     ) -> None:
         """doorbell: blocks until a message waits (True), or so many seconds, or until it is rung (False); None: inline.
+        ring: rings it. policies: from which the policy may be swapped.
         plugins: set where the main process cannot see this process's ledger and observers by itself.
         gates: ("gate.instance", gate) in the order in which new requests pass them."""
         limits = worker.limits
@@ -75,6 +79,7 @@ class Scheduler:
         self._limits = limits
         self._clock = clock
         self._mailbox = Mailbox(inbox)
+        observers = observers if observers is not None else NoObservers()
         ledger = ledger if ledger is not None else LoggingLedger()
         self._worker = WorkerCalls(worker, clock, ledger, config.worker_plugin)
         parts = build_parts(
@@ -84,7 +89,7 @@ class Scheduler:
             policy=policy,
             clock=clock,
             to_detokenizer=to_detokenizer,
-            observers=observers if observers is not None else NoObservers(),
+            observers=observers,
             ledger=ledger,
             gates=gates,
             tiers=tiers,
@@ -104,6 +109,20 @@ class Scheduler:
             collect=config.collect_metrics,
             plugins=plugins,
         )
+        self._swaps = PolicySwaps(
+            policies,
+            guard=self._policy,
+            hints=parts.hints,
+            waiting=self._waiting,
+            running=self._running,
+            decisions=self._decisions,
+            outbox=self._outbox,
+            observers=observers,
+            to_detokenizer=to_detokenizer,
+            to_main=to_main,
+            view=self._view,
+            ring=ring,
+        )
         self._control = Control(
             live=parts.live,
             intake=Intake(config, total_slots=limits.total_slots, page_size=limits.page_size),
@@ -116,6 +135,7 @@ class Scheduler:
             state=self.state,
             mute=self._mute,
             decisions=self._decisions,
+            swap=self._swaps.ask,
             max_running=config.max_running_requests,
         )
         self._invariants = InvariantWatch(parts.invariants, config.check_invariants)
@@ -167,7 +187,7 @@ class Scheduler:
         if ended:
             self._outbox.flush()
             self._unchecked = True
-        return count + self._control.flush.poll(now)
+        return count + self._swaps.poll() + self._control.flush.poll(now)
 
     def next_batch(self, want: Want = Want.ANY) -> ScheduleBatch | None:
         if not len(self._running) and not len(self._waiting):
@@ -176,6 +196,7 @@ class Scheduler:
         batch = self._planner.plan(view, want, self._decided + 1, quiet=not self._in_flight)
         if batch is not None:
             self._decided += 1
+            batch.epoch = self._swaps.epoch
         self._waiting.looked_at()
         self._decisions.decided(batch, view, self._running, len(self._waiting), self._clock.now())
         return batch
@@ -221,7 +242,9 @@ class Scheduler:
             result = self._worker.fetch(mine)
             began = self._clock.now()
             self._decisions.committing(mine.batch.step)
+            self._outbox.epoch = mine.batch.epoch  # who ends now ends by what was decided then
             self._results.apply(mine, result, began)
+            self._outbox.epoch = self._swaps.epoch
         self._in_flight.popleft()
         self._outbox.flush()
         self._committed += 1
@@ -256,6 +279,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Nothing is open any more; the worker is closed by whoever made it. May be called twice."""
+        self._swaps.close()
         self._gates.close()
         if self._tiers is not None:
             self._tiers.close()

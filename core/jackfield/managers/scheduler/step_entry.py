@@ -22,6 +22,7 @@ class StepEntry:
         "commit_s",
         "decide_s",
         "decodes",
+        "epoch",
         "evictable",
         "faults",
         "free",
@@ -61,6 +62,7 @@ class StepEntry:
         self.running = running
         self.decide_s = decide_s
         self.launch_s = self.commit_s = self.total_s = 0.0
+        self.epoch = 0
         self.repeats = 0
         self.decodes = 0
         self.prefills = self.tokens = self.overdue = self.candidates = ()
@@ -86,6 +88,7 @@ class StepEntry:
             stopped=None if self.stopped is None else _told(self.stopped),
             retracted=tuple(self.retracted or ()),
             faults=tuple(self.faults or ()),
+            epoch=self.epoch,
             decide_s=self.decide_s,
             launch_s=self.launch_s,
             commit_s=self.commit_s,

@@ -85,6 +85,10 @@ class GenerateMeta(Answer):
     num_retractions: int = Field(description="How often it gave its memory back and was computed again.")
     e2e_latency: float | None = Field(None, description="Seconds; with the complete answer.")
     stage_times: dict[str, float] | None = Field(None, description="Seconds by stage; with the complete answer.")
+    stack_epoch: int | None = Field(
+        None, description="Of the stack that decided the step with which it ended: 0, and one more after each swap."
+    )
+    stack_hash: str | None = Field(None, description="Of that stack; SHA-256, hex.")
     output_token_logprobs: list[Logprob] | None = Field(None, description="With `return_logprob`: one a token.")
     output_token_logprobs_length: int | None = None
     output_top_logprobs: list[list[Logprob]] | None = Field(None, description="With `top_logprobs_num`.")
@@ -135,6 +139,28 @@ class CloseSessionBody(Native):
 
 class CloseSessionAnswer(Answer):
     closed: bool = Field(description="false: a turn is running, and the session goes at its end.")
+
+
+class PolicyBody(Native):
+    """The schedule policy that is to run from now on."""
+
+    name: Text = Field(description="As for --schedule-policy.")
+    options: dict[str, Any] | None = Field(
+        None, description="All of its options; those of the start are not carried over."
+    )
+
+
+class PolicyAnswer(Answer):
+    """The policy that runs. `stack_epoch` counts the swaps."""
+
+    name: str
+    options: dict[str, Any]
+    distribution: str
+    version: str
+    reason: str
+    stack_hash: str
+    stack_epoch: int
+    changed: bool | None = Field(None, description="POST: false if this policy ran already, with the same options.")
 
 
 class FlushAnswer(Answer):

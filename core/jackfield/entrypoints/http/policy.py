@@ -1,0 +1,24 @@
+"""The route of the schedule policy: which one runs, and another in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.exchange import Exchange, json_response
+from jackfield.entrypoints.server_info import policy_info
+
+
+async def schedule_policy(exchange: Exchange) -> ASGIApp:
+    """GET tells, POST swaps; the answer is that of the policy that runs afterwards."""
+    replica = exchange.service.serving.replica
+    if exchange.method != "POST":
+        return json_response(policy_info(replica.stacks))
+    name, options = exchange.body.name, exchange.body.options or {}
+    reply = await exchange.service.ask(lambda manager: manager.control.swap_policy(name, options))
+    if not reply.ok:
+        raise ApiError(400, reply.message, param="name", code="policy_refused")
+    told: dict[str, Any] = {"changed": reply.detail["changed"], **policy_info(replica.stacks)}
+    return json_response(told)
