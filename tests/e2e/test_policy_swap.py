@@ -86,7 +86,7 @@ def test_requests_go_on_through_swap_after_swap(server: Server, folder: Path) ->
     with ThreadPoolExecutor(16) as pool:
         alone = [job.result(DEADLINE)["output_ids"] for job in [pool.submit(ask, server, i) for i in range(16)]]
         jobs = [pool.submit(ask, server, i) for i in range(16)]
-        told = []
+        told: list[dict[str, Any]] = []
         while not all(job.done() for job in jobs) or len(told) < len(POLICIES):
             answer = server.post("/schedule_policy", {"name": POLICIES[len(told) % len(POLICIES)]})
             assert answer.status_code == 200, answer.text
@@ -105,7 +105,7 @@ def test_requests_go_on_through_swap_after_swap(server: Server, folder: Path) ->
         stack = server.get(route).json()["stack"]
         assert (stack["epoch"], stack["hash"]) == (len(told), last["stack_hash"])
         assert [row["name"] for row in stack["plugins"] if row["kind"] == "schedule_policy"] == [last["name"]]
-    shown = {}
+    shown: dict[tuple[int, str], float] = {}
     for labels, value in re.findall(r"jackfield_stack_info\{(.*)\} (\S+)", server.get("/metrics").text):
         found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         shown[int(found["epoch"]), found["hash"]] = float(value)
