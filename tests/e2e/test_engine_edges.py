@@ -38,6 +38,8 @@ def test_one_answer_has_the_shape_of_the_interface_sheet(engine: Any) -> None:
         "num_retractions",
         "e2e_latency",
         "stage_times",
+        "stack_hash",
+        "stack_epoch",
     }
     assert set(meta["stage_times"]) == {"tokenize", "queue", "prefill", "decode", "detokenize"}
     assert all(seconds >= 0 for seconds in meta["stage_times"].values())
