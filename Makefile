@@ -11,7 +11,7 @@ PLUGINS := $(wildcard plugins/*/*)
 WORKERS ?= 2
 PROMPT ?= In one sentence: what is a jackfield?
 
-.PHONY: setup demo test lint format docs requirements soak clean
+.PHONY: setup demo test lint format docs contract requirements soak clean
 
 setup: $(VENV)/.installed
 
@@ -45,6 +45,10 @@ format: setup
 
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# Record the contract of each kind under its version, after the version was raised (docs/versioning.md).
+contract: setup
+	$(BIN)/python -m tests.contract.record
 
 requirements:
 	$(PYTHON) .ci/requirements.py
