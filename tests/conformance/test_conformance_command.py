@@ -84,8 +84,9 @@ def test_plugins_that_cannot_be_tested_or_loaded(
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        ((), "name a plugin as KIND.NAME, or say --all"),
-        (("schedule_policy.fcfs", "--all"), "name a plugin as KIND.NAME, or say --all"),
+        ((), "name a plugin as KIND.NAME, or say --all or --plugin FILE"),
+        (("schedule_policy.fcfs", "--all"), "or say --all, not both"),
+        (("--plugin", "not_there.py"), "not_there.py"),
         (("fcfs",), "'fcfs' is not of the form KIND.NAME"),
         (("schedule_polizy.fcfs",), "there is no kind 'schedule_polizy'; did you mean 'schedule_policy'"),
         (("schedule_policy.fcsf",), "no schedule_policy plugin 'fcsf' is installed; did you mean 'fcfs'"),

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.text_values import option_assignment
 from jackfield.entrypoints.cli.output import print_table
-from jackfield.stack.catalogue import Catalogue, Status
+from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.discovery import discover
 from jackfield.stack.single import find_one, split_key
 
 PASSED, FAILED, CANNOT_RUN = 0, 1, 2
 DETAIL_LINES = 6
 _TOOLS = ("pytest", "hypothesis")
+_TORCH_KINDS = ("attention", "loader", "logits_processor", "model", "ops", "worker")
+"""Kinds whose suites import torch."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -38,6 +41,15 @@ def add_parser(subparsers: Any) -> None:
         "2: it could not be tested.",
     )
     parser.add_argument("plugins_to_test", metavar="KIND.NAME", nargs="*", help="for example schedule_policy.fcfs")
+    parser.add_argument(
+        "--plugin",
+        dest="plugin_files",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a one-file plugin; without KIND.NAME all that is in it is tested",
+    )
     parser.add_argument("--all", action="store_true", help="every healthy plugin that is installed")
     parser.add_argument(
         "--option",
@@ -64,8 +76,14 @@ def run(namespace: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"conformance: {' and '.join(missing)} cannot be imported here: pip install 'jackfield[testing]'"
         )
-    chosen = _chosen(namespace, discover())
-    report = _tested(chosen, namespace)
+    chosen = _chosen(namespace, discover(files=namespace.plugin_files))
+    # In two processes, so that it is seen whether the kinds without torch do without it.
+    cheap = {key: one for key, one in chosen.items() if one.row.kind not in _TORCH_KINDS}
+    groups = [group for group in (cheap, {key: chosen[key] for key in chosen if key not in cheap}) if group]
+    report: dict[str, Any] = {}
+    for group in groups:
+        found = _tested(group, namespace)
+        report = found | {"plugins": [*report.get("plugins", []), *found["plugins"]]}
     if not report["plugins"]:
         raise ConfigurationError(f"conformance: no check matches --check {namespace.check!r}")
     if namespace.json is not None:
@@ -77,22 +95,21 @@ def run(namespace: argparse.Namespace) -> int:
     return FAILED if "failed" in outcomes else CANNOT_RUN if "cannot run" in outcomes else PASSED
 
 
-def _chosen(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[str, dict[str, Any]]:
-    """ "kind.name" -> options. Raises ConfigurationError."""
-    if namespace.all == bool(namespace.plugins_to_test):
-        raise ConfigurationError("conformance: name a plugin as KIND.NAME, or say --all")
-    chosen: dict[str, dict[str, Any]] = {}
+@dataclass
+class _Chosen:
+    """A plugin to test, and the options that were given for it."""
+
+    row: PluginRow
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _chosen(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[str, _Chosen]:
+    """By "kind.name". Raises ConfigurationError."""
     try:
-        if namespace.all:
-            keys = [f"{row.kind}.{row.name}" for row in catalogue if row.status is Status.OK]
-        else:
-            keys = []
-            for text in namespace.plugins_to_test:
-                row = find_one(catalogue, *split_key(text))
-                keys.append(f"{row.kind}.{row.name}")
+        rows = _rows(namespace, catalogue)
     except ConfigurationError as error:
         raise ConfigurationError(f"conformance: {error}") from None
-    chosen = {key: {} for key in keys}
+    chosen = {f"{row.kind}.{row.name}": _Chosen(row) for row in rows}
     if namespace.all_options is not None:
         if len(chosen) != 1:
             raise ConfigurationError("conformance: --options is for one plugin; with several use --option")
@@ -102,13 +119,29 @@ def _chosen(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[str, di
             raise ConfigurationError(f"conformance: --options is no JSON: {error}") from None
         if not isinstance(given, dict):
             raise ConfigurationError(f"conformance: --options must be a JSON object, not {given!r}")
-        chosen[keys[0]] = given
+        next(iter(chosen.values())).options = given
     for text in namespace.single_options:
         _set_option(chosen, text)
     return chosen
 
 
-def _set_option(chosen: dict[str, dict[str, Any]], text: str) -> None:
+def _rows(namespace: argparse.Namespace, catalogue: Catalogue) -> list[PluginRow]:
+    if namespace.all:
+        if namespace.plugins_to_test:
+            raise ConfigurationError("name plugins as KIND.NAME, or say --all, not both")
+        return [row for row in catalogue if row.status is Status.OK]
+    if namespace.plugins_to_test:
+        return [find_one(catalogue, *split_key(text)) for text in namespace.plugins_to_test]
+    rows = [row for row in catalogue if row.path is not None]
+    if not rows:
+        raise ConfigurationError("name a plugin as KIND.NAME, or say --all or --plugin FILE")
+    for row in rows:
+        if row.status is not Status.OK:
+            raise ConfigurationError(f"{row.path}: {row.problem}")
+    return rows
+
+
+def _set_option(chosen: dict[str, _Chosen], text: str) -> None:
     full = text
     if len(chosen) == 1 and not any(text.startswith(f"{key}.") for key in chosen):
         full = f"{next(iter(chosen))}.{text}"
@@ -118,13 +151,13 @@ def _set_option(chosen: dict[str, dict[str, Any]], text: str) -> None:
         raise ConfigurationError(f"conformance: --option {text}: {error}") from None
     if key not in chosen:
         raise ConfigurationError(f"conformance: --option {text}: {key} is not among the plugins to test")
-    table = chosen[key]
+    table = chosen[key].options
     for step in path[:-1]:
         table = table.setdefault(step, {})
     table[path[-1]] = value
 
 
-def _tested(chosen: dict[str, dict[str, Any]], namespace: argparse.Namespace) -> dict[str, Any]:
+def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[str, Any]:
     """The report of a child pytest. Raises ConfigurationError if it wrote none."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         folder = Path(name)
@@ -169,15 +202,15 @@ def _tested(chosen: dict[str, dict[str, Any]], namespace: argparse.Namespace) ->
         return document
 
 
-def _source(chosen: dict[str, dict[str, Any]], device: str) -> str:
+def _source(chosen: dict[str, _Chosen], device: str) -> str:
     """A test file with one subclass for each plugin, as an author would write it."""
     lines = ["from jackfield.testing import conformance", ""]
-    for number, (key, options) in enumerate(chosen.items(), start=1):
-        kind, _, plugin = key.partition(".")
+    for number, one in enumerate(chosen.values(), start=1):
         lines += [
-            f"class Test{number}(getattr(conformance, conformance.suite_name({kind!r}))):",
-            f"    plugin = {plugin!r}",
-            f"    options = {options!r}",
+            f"class Test{number}(getattr(conformance, conformance.suite_name({one.row.kind!r}))):",
+            f"    plugin = {one.row.name!r}",
+            f"    file = {None if one.row.path is None else str(one.row.path)!r}",
+            f"    options = {one.options!r}",
             f"    device = {device!r}",
             "",
         ]

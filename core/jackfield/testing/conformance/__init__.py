@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.attention import AttentionConformance
     from jackfield.testing.conformance.cache import CacheConformance
     from jackfield.testing.conformance.event_loop import EventLoopConformance
+    from jackfield.testing.conformance.gate import GateConformance
+    from jackfield.testing.conformance.kv_tier import KvTierConformance
+    from jackfield.testing.conformance.logits_processor import LogitsProcessorConformance
+    from jackfield.testing.conformance.metrics import MetricsConformance
+    from jackfield.testing.conformance.observer import ObserverConformance
     from jackfield.testing.conformance.ops import OpsConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
@@ -30,6 +35,11 @@ __all__ = [
     "CacheConformance",
     "Conformance",
     "EventLoopConformance",
+    "GateConformance",
+    "KvTierConformance",
+    "LogitsProcessorConformance",
+    "MetricsConformance",
+    "ObserverConformance",
     "OpsConformance",
     "SchedulePolicyConformance",
     "suite_name",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
@@ -17,13 +18,14 @@ import pytest
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.digest import package_digest
+from jackfield.stack.digest import plugin_digest
 from jackfield.stack.discovery import discover
 from jackfield.stack.loading import INLINE, LoadedPlugin, LoadedStack, load_stack
 from jackfield.stack.manifest import ManifestRow
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 from jackfield.stack.single import select_one
 
+TMP = "{tmp}"
 NOT_CLAIMED, NOT_HERE, CANNOT_RUN = "not claimed", "not here", "cannot run"
 
 
@@ -31,7 +33,8 @@ class Conformance:
     """Subclass the suite of your kind in a pytest file, and set:
 
     plugin    its name, as in the manifest
-    options   its options, as they would stand in a stack file
+    options   its options, as they would stand in a stack file; "{tmp}" in a text is a new folder for each check
+    file      a one-file plugin, as `--plugin` takes it; None: it is installed
     device    the device to run on, for kinds that compute
 
     kind      set by the suite
@@ -42,11 +45,13 @@ class Conformance:
     torch: ClassVar[bool] = False
     plugin: ClassVar[str] = ""
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    file: ClassVar[str | Path | None] = None
     device: ClassVar[str] = "cpu"
 
     jackfield_conformance: ClassVar[bool] = True
     _stack: ClassVar[LoadedStack | None] = None
     _identity: ClassVar[dict[str, Any] | None] = None
+    _folder: ClassVar[str] = ""
     _torch_before: ClassVar[bool] = False
 
     @classmethod
@@ -54,13 +59,14 @@ class Conformance:
         """The plugin as resolution would hand it on. Raises ConfigurationError if it is unknown, broken or in conflict."""
         if not cls.plugin:
             raise ConfigurationError(f"{cls.__name__}: set `plugin` to the name of your {cls.kind} plugin")
-        return select_one(discover(), cls.kind, cls.plugin, dict(cls.options))
+        files = () if cls.file is None else (Path(cls.file),)
+        return select_one(discover(files=files), cls.kind, cls.plugin, _filled(dict(cls.options), cls._folder))
 
     @classmethod
     def stack(cls) -> LoadedStack:
         """The stack of this one plugin, loaded once a class. Raises ConfigurationError, PluginLoadError."""
         if "_stack" not in vars(cls) or cls._stack is None:
-            cls._torch_before = "torch" in sys.modules
+            cls._torch_before = cls._torch_before or "torch" in sys.modules
             cls._stack = load_stack(ResolvedStack(plugins=(cls.selected(),)), INLINE)
         return cls._stack
 
@@ -102,15 +108,18 @@ class Conformance:
             return facts | {
                 "distribution": selected.distribution,
                 "version": selected.version,
-                "digest": package_digest(selected.package),
+                "digest": plugin_digest(selected),
                 "contract": dict(selected.manifest.contract),
             }
         except ConfigurationError as error:
             return facts | {"problem": str(error)}
 
     @pytest.fixture(autouse=True)
-    def _plugin_stands(self) -> None:
-        self.stack()
+    def _plugin_stands(self, request: pytest.FixtureRequest) -> None:
+        cls = type(self)
+        if TMP in repr(cls.options):
+            cls._folder, cls._stack = str(request.getfixturevalue("tmp_path")), None
+        cls.stack()
 
     @pytest.fixture(autouse=True)
     def _records(self, record_property: Callable[[str, Any], None]) -> None:
@@ -146,3 +155,14 @@ class Conformance:
         if self._torch_before:
             self.not_here("torch had been imported before this suite began; run it alone")
         assert "torch" not in sys.modules, f"loading {self.plugin} imported torch"
+
+
+def _filled(value: Any, folder: str) -> Any:
+    """The options with the check's folder in the place of TMP."""
+    if isinstance(value, str):
+        return value.replace(TMP, folder)
+    if isinstance(value, Mapping):
+        return {key: _filled(item, folder) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled(item, folder) for item in value]
+    return value
