@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Amounts, CacheKey, Lease
+from jackfield.stack.digest import package_digest
 from jackfield_cache_prefix.options import Eviction
 from jackfield_cache_prefix.radix_cache import RadixCache
 
@@ -190,6 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         told = {
             "machine": {"python": platform.python_version(), "numpy": np.__version__, "cpu": platform.machine()},
+            "packages": {package: package_digest(package) for package in ("jackfield", "jackfield_cache_prefix")},
             "page_size": given.page_size,
             "eviction": given.eviction,
             "rounds": given.rounds,

@@ -17,7 +17,7 @@ from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 @pytest.mark.goal_row(13)
 def test_the_locked_stack_starts_in_every_process_and_an_edited_one_in_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path / "site")
     package = site.add("acme-locked", plugin_row("schedule_policy", "locked"), sources={"locked": POLICY})
@@ -31,7 +31,14 @@ def test_the_locked_stack_starts_in_every_process_and_an_edited_one_in_none(
     arguments = {"schedule_policy": "locked", "device": "cpu", "locked": lock}
     with without_tokenizer(topology="processes", **arguments) as engine:
         assert engine.generate(input_ids=[3, 4], sampling_params={"max_new_tokens": 2})["output_ids"]
-        assert engine.get_server_info()["stack"]["hash"] == locked["stack_hash"]
+        info = engine.get_server_info()
+        assert info["stack"]["hash"] == locked["stack_hash"]
+        pids = {process["role"]: process["pid"] for process in info["processes"]}
+    said = {role: f"process {pid} runs the stack {locked['stack_hash']}" for role, pid in pids.items()}
+    assert said.pop("main") in caplog.messages
+    words = capfd.readouterr().err
+    for role, line in said.items():
+        assert f"[{role}]: {line}" in words, "the first line of each process names the stack"
 
     (site.folder / package / "locked.py").write_text(POLICY + "\n# edited\n")
     package_digest.cache_clear()

@@ -76,6 +76,7 @@ def test_text_and_stop_strings_are_those_of_the_inline_topology() -> None:
     assert answers["processes"] == answers["inline"]
 
 
+@pytest.mark.goal_row(23)
 def test_main_process_and_detokenizer_never_load_torch(tiny_model: Path, tmp_path: Path) -> None:
     code = """
 import json, sys

@@ -302,6 +302,7 @@ class Loop(Loop):
         assert_alive(engine)
 
 
+@pytest.mark.goal_row(22)
 def test_other_code_in_a_child_stops_the_start(tiny_model: Path, site: Site) -> None:
     name = loop_plugin(site, "changes", "")
     with tiny(tiny_model, worker="simulated", event_loop=name) as engine:
@@ -312,6 +313,7 @@ def test_other_code_in_a_child_stops_the_start(tiny_model: Path, site: Site) -> 
         small(tiny_model, event_loop=name)
 
 
+@pytest.mark.goal_row(22)
 def test_what_only_the_parent_can_import_stops_the_start(
     tiny_model: Path, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def _work(orders: Orders, life: Life) -> None:
     plan = orders.plan()
     found = _found(orders.role, plan.stack)
     life.link.send(found)
+    log.info("process %d runs the stack %s", os.getpid(), found.stack_hash)
     process = ProcessInfo(role=orders.role, pid=os.getpid(), stack_hash=found.stack_hash)
 
     def progress(what: str, done: int, total: int) -> None:

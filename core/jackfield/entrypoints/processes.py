@@ -147,6 +147,7 @@ def launch_processes(
         failures = _Failures(inbox)
         digest = stack_hash(plan.stack)
         stacks = StackEpochs(plan.stack, digest)
+        log.info("process %d runs the stack %s", os.getpid(), digest)
         supervisor = Supervisor(
             [Orders.make(role, plan, run_directory=directory.path, sys_path=absolute_import_path()) for role in ROLES],
             expected=(digest, contents(plan.stack)),
