@@ -216,7 +216,11 @@ def stack_file() -> Iterator[str]:
 
 def plugins() -> Iterator[str]:
     yield "# Plugins of this repository\n"
-    yield "What each claims in its manifest, and its options (`--option kind.instance.field=value`, or the stack file).\n"
+    yield "What each claims in its manifest, and its options.\n"
+    yield (
+        "An option is given as a flag (`--schedule-policy.lpm.max-queue 64`; `--help` lists those of the plugins that the line "
+        "names), as `--option schedule_policy.lpm.max_queue=64`, or in the stack file.\n"
+    )
     for kind in KINDS:
         # Not those that whoever runs this has installed beside, the tutorial's for one.
         own = (row for row in discover().rows(kind) if row.distribution in OWN_DISTRIBUTIONS)

@@ -6,7 +6,7 @@ argparse only splits the line here; values are read and checked by `sources.py`,
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from jackfield.config.argument_parser import ArgumentParser
@@ -18,15 +18,21 @@ __all__ = ["ArgumentParser", "add_server_args", "parse_server_args", "server_arg
 
 STACK_DEST = "stack"
 
+OPTION_FLAGS_DEST = "option_flags"
+"""Where the command line leaves the flags of plugins' options, which argparse does not know: `OptionFlag`s."""
 
-def add_server_args(parser: argparse.ArgumentParser) -> None:
-    """All flags of ServerArgs and --stack. Absent flags leave nothing in the namespace."""
+
+def add_server_args(parser: argparse.ArgumentParser, *, only: Container[str] | None = None) -> None:
+    """All flags of ServerArgs, or those of the fields `only`, and --stack. Absent flags leave nothing in the namespace."""
     groups: dict[str, Any] = {}
     for facts in facts_of(ServerArgs).values():
+        if only is not None and facts.name not in only:
+            continue
         if facts.group not in groups:
             groups[facts.group] = parser.add_argument_group(facts.group)
         _add(groups[facts.group], facts)
-    groups[facts_of(ServerArgs)["options"].group].add_argument(
+    stack = facts_of(ServerArgs)["options"].group
+    groups.setdefault(stack, parser).add_argument(
         "--stack",
         dest=STACK_DEST,
         metavar="FILE",
@@ -39,7 +45,13 @@ def parse_server_args(namespace: argparse.Namespace, environ: Mapping[str, str])
     """ServerArgs from a parsed line, the environment and the stack file. Raises ConfigurationError."""
     given = vars(namespace)
     values = {name: given[name] for name in facts_of(ServerArgs) if name in given}
-    return load_server_args(values, environ, given.get(STACK_DEST))
+    return load_server_args(values, environ, stack_of(given), given.get(OPTION_FLAGS_DEST, ()))
+
+
+def stack_of(given: Mapping[str, Any]) -> str | None:
+    """The stack file that a parsed line names."""
+    stack: str | None = given.get(STACK_DEST)
+    return stack
 
 
 def _add(group: Any, facts: FieldFacts) -> None:

@@ -5,7 +5,8 @@ The result is one validated `ServerArgs` and, for every field, where its value c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from jackfield.config.environment import STACK_VARIABLE, read_environment
 from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
 from jackfield.config.fields import Shape, facts_of
 from jackfield.config.layer import DEFAULT, Layer, overlay
+from jackfield.config.names import options_key
 from jackfield.config.problems import configuration_error, where
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.stack_file import read_stack_file
@@ -28,8 +30,21 @@ also "options.<kind>.<instance>.<field>" -> source."""
 _SEVERAL = {kind.field: kind.name for kind in KINDS.values() if not kind.exclusive}
 
 
+@dataclass(frozen=True, kw_only=True)
+class OptionFlag:
+    """One `--schedule-policy.lpm.max-queue 64`, already of the option's type. key: "kind.instance"; source: the flag."""
+
+    key: str
+    path: tuple[str, ...]
+    value: Any
+    source: str
+
+
 def load_server_args(
-    argv_values: Mapping[str, Any], environ: Mapping[str, str], stack_file: str | Path | None
+    argv_values: Mapping[str, Any],
+    environ: Mapping[str, str],
+    stack_file: str | Path | None,
+    option_flags: Sequence[OptionFlag] = (),
 ) -> tuple[ServerArgs, Provenance]:
     """All sources together.
 
@@ -37,10 +52,11 @@ def load_server_args(
                   repeated ("options": a list of "kind.instance.field=value")
     environ       the environment, usually `os.environ`
     stack_file    what --stack named; None: JACKFIELD_STACK decides
+    option_flags  single options that the command line gave by flags of their own
 
     Raises ConfigurationError.
     """
-    return _combine(read_command_line(argv_values), environ, stack_file)
+    return _combine(read_command_line(argv_values, option_flags), environ, stack_file)
 
 
 def server_args_from_kwargs(kwargs: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[ServerArgs, Provenance]:
@@ -69,9 +85,10 @@ def server_args_from_kwargs(kwargs: Mapping[str, Any], environ: Mapping[str, str
     return _combine(layer, environ, kwargs.get("stack"))
 
 
-def read_command_line(argv_values: Mapping[str, Any]) -> Layer:
+def read_command_line(argv_values: Mapping[str, Any], option_flags: Sequence[OptionFlag] = ()) -> Layer:
     """Raises ConfigurationError naming every flag whose value cannot be read."""
     layer, problems = Layer(), []
+    assigned: set[tuple[str, ...]] = set()
     for name, given in argv_values.items():
         facts = facts_of(ServerArgs)[name]
         try:
@@ -79,6 +96,7 @@ def read_command_line(argv_values: Mapping[str, Any]) -> Layer:
                 for text in given:
                     key, path, value = option_assignment(text)
                     layer.set_option(key, path, value, facts.flag)
+                    assigned.add((options_key(key), *path))
                 continue
             if facts.shape in (Shape.USES, Shape.NAMES, Shape.PATHS):
                 value = tuple(item for text in given for item in parse_text(facts, text))
@@ -89,6 +107,15 @@ def read_command_line(argv_values: Mapping[str, Any]) -> Layer:
             layer.set(name, value, facts.flag)
         except ValueError as error:
             problems.append(f"{facts.flag}: {error}")
+    for flag in option_flags:
+        # Which of the two came last on the line is not known here.
+        if (flag.key, *flag.path) in assigned:
+            problems.append(f"{flag.source}: the same option is given by --option as well; keep one")
+            continue
+        try:
+            layer.set_option(flag.key, flag.path, flag.value, flag.source)
+        except ValueError as error:
+            problems.append(f"{flag.source}: {error}")
     if problems:
         raise refuse(problems)
     return layer

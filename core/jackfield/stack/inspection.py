@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +41,20 @@ def describe_parameters_in_child(row: PluginRow) -> list[dict[str, Any]]:
     return _described(row, manifest_of(row).parameters)
 
 
+def describe_models_in_child(rows: Sequence[PluginRow]) -> list[tuple[dict[str, Any], str]]:
+    """(JSON schema of the options model, "") of each healthy row, or ({}, what is wrong with it); {} if it has no options.
+
+    One child for all of them, and none if no row has options. Raises ConfigurationError if it cannot be asked.
+    """
+    asked = [as_selected(row, "its options are asked for") for row in rows if manifest_of(row).options is not None]
+    answers = iter(_ask("schemas", asked) if asked else ())
+    described = []
+    for row in rows:
+        schema, problem = ({}, "") if manifest_of(row).options is None else next(answers)
+        described.append((schema, problem))
+    return described
+
+
 def _described(row: PluginRow, reference: str | None) -> list[dict[str, Any]]:
     if reference is None:
         return []
@@ -61,14 +76,24 @@ def _answer(order: dict[str, Any]) -> Any:
         for plugin in plugins:
             validated_options(plugin)
         return None
-    return _describe(plugins[0], order["model"])
+    if order["task"] == "schemas":
+        return [_schema_or_problem(plugin) for plugin in plugins]
+    return described_fields(_model(plugins[0], order["model"]))
 
 
-def _describe(plugin: SelectedPlugin, reference: str) -> list[dict[str, Any]]:
+def _schema_or_problem(plugin: SelectedPlugin) -> tuple[dict[str, Any], str]:
+    assert plugin.manifest.options is not None
+    try:
+        return _model(plugin, plugin.manifest.options).model_json_schema(), ""
+    except ConfigurationError as error:
+        return {}, str(error)
+
+
+def _model(plugin: SelectedPlugin, reference: str) -> type[BaseModel]:
     model = import_object(reference, plugin)
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise PluginLoadError(f"{plugin.described} names {reference}, which is no pydantic model")
-    return described_fields(model)
+    return model
 
 
 def described_fields(model: type[BaseModel]) -> list[dict[str, Any]]:

@@ -251,7 +251,7 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> No
         },
     ]
     text = output(capsys, "plugins", "show", "schedule_policy.acme-policy")
-    assert "--option schedule_policy.acme-policy.NAME=VALUE" in text
+    assert "--schedule-policy.acme-policy.NAME VALUE" in text
     assert "how deep" in text
     assert package not in sys.modules
 

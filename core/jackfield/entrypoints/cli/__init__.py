@@ -37,6 +37,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""
 
+OF_A_RUN = ("serve", "generate", "explain", "plugins")
+"""Those that take the settings of a run, and with them the flags of plugins' options."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: this process's) and return the exit code. Never raises but for a defect in here."""
@@ -46,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # started with a closed one, as some service managers do
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the life of the process
     try:
-        parser = _parser(words)
-        namespace = parser.parse_args(words)
+        parser, commands = _parser(words)
+        namespace = _parsed(parser, commands, words)
         if namespace.command is None:
             parser.print_help(sys.stderr)
             return REFUSED
@@ -76,17 +79,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _tell(error, FAILED, f"{type(error).__name__}: {error}", namespace, words)
 
 
-def _parser(words: Sequence[str]) -> ArgumentParser:
+def _parser(words: Sequence[str]) -> tuple[ArgumentParser, Mapping[str, ArgumentParser]]:
+    """The parser of the line, and those of the subcommands; only the chosen one knows its flags."""
     parser = ArgumentParser(prog="jackfield", description="A plugin-oriented LLM serving runtime.")
     parser.add_argument("--version", action="version", version=f"jackfield {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    chosen = _chosen(words)
     for name, (module, summary) in COMMANDS.items():
         if name == chosen:
             importlib.import_module(module).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary, add_help=False)
-    return parser
+    return parser, subparsers.choices
+
+
+def _chosen(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def _parsed(parser: ArgumentParser, commands: Mapping[str, ArgumentParser], words: Sequence[str]) -> argparse.Namespace:
+    """The line, with the flags of plugins' options. A line without any imports nothing for them."""
+    command = _chosen(words)
+    namespace = argparse.Namespace()
+    if command in OF_A_RUN:
+        from jackfield.entrypoints.cli import option_flags
+
+        if option_flags.looks_like_one(words):
+            taken = option_flags.take(words, os.environ)
+            words, namespace.option_flags = taken.words, taken.flags
+        if not {"-h", "--help"}.isdisjoint(words):
+            option_flags.add_help(commands[command], words, os.environ)
+    return parser.parse_args(words, namespace)
 
 
 def _is_refusal(error: Exception) -> bool:

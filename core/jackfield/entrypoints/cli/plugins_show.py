@@ -28,7 +28,8 @@ def show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:
         print_table(("FIELD", "VALUE"), [(key, _text(value)) for key, value in facts.items()])
         key = f"{details['kind']}.{details['name']}"
         if options:
-            _print_fields("OPTION", options, f'Options, in [options."{key}"] or as --option {key}.NAME=VALUE')
+            flag = f"{KINDS[details['kind']].flag}.{details['name']}.NAME VALUE"
+            _print_fields("OPTION", options, f'Options, in [options."{key}"] or as {flag}')
         if parameters:
             field = KINDS[details["kind"]].field
             _print_fields("PARAMETER", parameters, f"Parameters of a request, in {field}.{details['name']}")
