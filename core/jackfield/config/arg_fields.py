@@ -27,7 +27,7 @@ from jackfield.config.arg_types import (
     several,
 )
 from jackfield.config.fields import Option
-from jackfield.config.names import AUTO, PluginChoice, PluginName
+from jackfield.config.names import AUTO, PluginChoice, PluginReference
 
 MODEL = "Model"
 SERVING = "Serving"
@@ -308,9 +308,18 @@ class ArgFields(BaseModel):
         description="Python file with plugins of its own, which its constant PLUGIN (or PLUGINS) describes; may be repeated. "
         "It offers them; that they serve another flag says.",
     )
-    plugin_allow: Annotated[tuple[PluginName, ...], BeforeValidator(several), Option(STACK, "DISTRIBUTION")] = Field(
+    plugin_allow: Annotated[
+        tuple[PluginReference, ...], BeforeValidator(several), Option(STACK, "DISTRIBUTION|KIND.NAME")
+    ] = Field(
         default=(),
-        description="Distribution of a third party that automatic selection may choose from; may be repeated.",
+        description="Distribution of a third party, or one plugin of it, that automatic selection may choose; may be repeated.",
+    )
+    plugin_deny: Annotated[
+        tuple[PluginReference, ...], BeforeValidator(several), Option(STACK, "DISTRIBUTION|KIND.NAME")
+    ] = Field(
+        default=(),
+        description="Distribution, or one plugin, that must not serve; may be repeated. It goes before --plugin-allow, and a "
+        "plugin that is named and denied is refused.",
     )
 
     metrics_interval: Annotated[NotNegative, Option(OBSERVABILITY, "SECONDS")] = Field(

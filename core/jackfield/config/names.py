@@ -42,6 +42,21 @@ PluginChoice = Annotated[str | None, BeforeValidator(_plugin_choice)]
 PluginName = Annotated[str, BeforeValidator(normalise_name)]
 
 
+def plugin_reference(value: object) -> str:
+    """The one spelling of what means either all plugins of a distribution, or one: "acme-policies" or "cache.radix".
+
+    Raises ValueError. What does not begin with a kind is a distribution, whose names may hold dots.
+    """
+    if isinstance(value, str):
+        kind, dot, name = value.strip().partition(".")
+        if dot and kind.replace("-", "_") in KINDS:
+            return f"{kind.replace('-', '_')}.{normalise_name(name)}"
+    return normalise_name(value)
+
+
+PluginReference = Annotated[str, BeforeValidator(plugin_reference)]
+
+
 class PluginUse(BaseModel):
     """One use of a plugin of a kind that may run several at once.
 

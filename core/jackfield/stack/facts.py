@@ -19,6 +19,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import ModelShape, ModelSourceError, Shard, UnsupportedModel
+from jackfield.stack.access import Access
 from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.checks import manifest_of
 from jackfield.stack.child import ChildFailure, call_in_child, serve_child
@@ -56,7 +57,7 @@ def gather_model_facts(
     if isolate:
         return _gather_in_child(args, model_path, device, name)
     file, files = model_files(model_path)
-    selector = Selector(catalogue, args.plugin_allow)
+    selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny))
     loader = select_loader(selector, args, file, files).row
     if model_path is None:
         raw, source = embedded.embedded_config(), embedded.CONFIG_SOURCE

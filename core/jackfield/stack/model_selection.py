@@ -13,7 +13,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.checks import device_problems, dtype_problems, file_problems, manifest_of
 from jackfield.stack.invariance import Invariance
-from jackfield.stack.selection import Choice, Selector, described, priority
+from jackfield.stack.selection import Choice, Selector, described
 
 
 def model_files(path: Path | None) -> tuple[str, tuple[str, ...]]:
@@ -70,8 +70,8 @@ def _unambiguous(catalogue: Catalogue, selector: Selector, architecture: str) ->
     rows = [row for row in catalogue.rows("model") if row.manifest is not None]
     offers = [row for row in rows if architecture in manifest_of(row).architectures]
     healthy = [row for row in offers if row.status in (Status.OK, Status.CONFLICT)]
-    # A negative priority means: only when named. Such a plugin leaves the choice to the others.
-    usable = [row for row in healthy if priority(row) >= 0]
+    # What is used only when it is named leaves the choice to the others: a stranger's that nobody allowed, for one.
+    usable = [row for row in healthy if selector.only_named(row) is None]
     if len({row.name for row in usable}) > 1:
         raise ConfigurationError(
             f"{' and '.join(described(row) for row in usable)} both offer {architecture}: name one with --model-impl "

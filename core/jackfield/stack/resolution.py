@@ -16,6 +16,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
+from jackfield.stack.access import Access, refuse_unknown_entries
 from jackfield.stack.attention_selection import AttentionChoice, AttentionSelection
 from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.checks import device_problems, dtype_problems, feature_problems, manifest_of
@@ -70,7 +71,7 @@ class _Resolver:
         self.catalogue = catalogue
         self.provenance = provenance
         self.prober = no_probe if model is None else prober
-        self.selector = Selector(catalogue, args.plugin_allow, provenance)
+        self.selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny), provenance)
         self.completion = Completion(args)
         self.plugins: list[SelectedPlugin] = []
         self.notes: list[str] = []
@@ -78,6 +79,10 @@ class _Resolver:
         self.dtype: str | None = None
 
     def run(self) -> Resolution:
+        refuse_unknown_entries(
+            self.catalogue,
+            [(self.selector.source(name), getattr(self.args, name)) for name in ("plugin_allow", "plugin_deny")],
+        )
         refuse_unusable_files(self.catalogue, self.selector.source("plugin"))
         self._decide_device_and_dtype()
         worker = select_worker(self.selector, self.args, self.catalogue, self.device.type, self.dtype)
@@ -225,7 +230,7 @@ class _Resolver:
         uses = self.args.uses(kind)
         field = KINDS[kind].field
         for use in uses:
-            choice = Selector(self.catalogue, (), self.provenance).named(
+            choice = Selector(self.catalogue, Access(deny=self.args.plugin_deny), self.provenance).named(
                 kind, use.plugin, field, self._hardware_problems
             )
             self._add(kind, choice, instance=use.instance)

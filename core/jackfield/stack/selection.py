@@ -12,10 +12,9 @@ from typing import Any
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.hookspecs.kinds import KINDS
+from jackfield.stack.access import Access
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.checks import manifest_of
-from jackfield.stack.names import normalise_name
-from jackfield.stack.own import OWN_DISTRIBUTIONS
 from jackfield.stack.resolved import Rejected, SelectedPlugin
 
 Judge = Callable[[PluginRow], Sequence[str]]
@@ -33,21 +32,17 @@ class Choice:
 class Selector:
     """Chooses kind by kind and collects the rejections. One for one resolution.
 
-    allow       distributions beside our own from which it may choose when nothing is named
+    access      what it may choose when nothing is named, and what must not serve
     provenance  ServerArgs field -> where its value came from, for the messages
     """
 
     def __init__(
-        self, catalogue: Catalogue, allow: Iterable[str] = (), provenance: Mapping[str, str] | None = None
+        self, catalogue: Catalogue, access: Access | None = None, provenance: Mapping[str, str] | None = None
     ) -> None:
         self._catalogue = catalogue
-        self._trusted = frozenset(OWN_DISTRIBUTIONS) | {normalise_name(name) for name in allow}
+        self._access = access or Access()
         self._provenance = provenance or {}
         self.rejected: list[Rejected] = []
-
-    def trusts(self, row: PluginRow) -> bool:
-        """Whether automatic selection may choose from this row's distribution."""
-        return row.path is None and row.distribution in self._trusted
 
     def source(self, field: str) -> str:
         """How a message names where a field's value came from."""
@@ -65,6 +60,11 @@ class Selector:
                 f"{did_you_mean(name, self._catalogue.names(kind), noun='installed')}"
             )
         row = rows[0]
+        denial = self._denial(row)
+        if denial is not None:
+            raise ConfigurationError(
+                f"{source}: {described(row)} cannot serve: {denial}. Name another, or take that back"
+            )
         if row.status is not Status.OK:
             raise ConfigurationError(f"{source}: {described(row)} cannot be used: {row.problem}")
         problems = judge(row)
@@ -112,14 +112,17 @@ class Selector:
         names = set(chosen)
         for row in self._catalogue.rows(kind):
             if row.name and row.name not in names:
-                why = reason if row.status is Status.OK else row.problem
+                why = self._denial(row) or (reason if row.status is Status.OK else row.problem)
                 self.rejected.append(Rejected(kind=kind, name=row.name, reason=why))
 
     def only_named(self, row: PluginRow) -> str | None:
         """Why automatic selection passes over a healthy row, or None."""
+        denial = self._denial(row)
+        if denial is not None:
+            return denial
         if row.path is not None:
             return f"a plugin of a --plugin file serves only when it is named: {KINDS[row.kind].flag} {row.name}"
-        if not self.trusts(row):
+        if not self._access.trusts(row):
             return (
                 f"{row.distribution} is not one of our distributions: allow it with --plugin-allow {row.distribution} "
                 f"or name the plugin with {KINDS[row.kind].flag} {row.name}"
@@ -128,13 +131,19 @@ class Selector:
             return f"it is used only when named: {KINDS[row.kind].flag} {row.name}"
         return None
 
+    def _denial(self, row: PluginRow) -> str | None:
+        entry = self._access.denial(row)
+        return None if entry is None else f"{self.source('plugin_deny')} {entry} denies it"
+
     def _candidate(self, row: PluginRow, judge: Judge) -> str | None:
         """Why this row takes no part in automatic selection, or None. A conflict takes part, so that it is not silent."""
         if row.manifest is None or row.status not in (Status.OK, Status.CONFLICT):
-            return row.problem
+            return self._denial(row) or row.problem
         return self.only_named(row) or ("; ".join(judge(row)) or None)
 
     def _why_not(self, row: PluginRow, judge: Judge, chosen: str, *, trust: bool) -> str:
+        if (denial := self._denial(row)) is not None:
+            return denial
         if row.status is not Status.OK:
             return row.problem
         reason = "; ".join(judge(row))

@@ -9,6 +9,7 @@ from typing import Any
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import SchedulePolicy
+from jackfield.stack.access import Access
 from jackfield.stack.catalogue import PluginRow
 from jackfield.stack.checks import device_problems, dtype_problems, manifest_of
 from jackfield.stack.digest import stack_hash
@@ -17,7 +18,7 @@ from jackfield.stack.epochs import with_plugin
 from jackfield.stack.loading import INLINE, load_stack
 from jackfield.stack.options import validated_options
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
-from jackfield.stack.selection import Selector
+from jackfield.stack.selection import Selector, as_selected
 
 KIND = "schedule_policy"
 SOURCE = "a live swap"
@@ -37,21 +38,11 @@ def select_policy(args: ServerArgs, stack: ResolvedStack, name: str, options: Ma
         missing = [f"it needs {need!r}, which cache {cache.name!r} does not offer" for need in lacking]
         return device_problems(row, args.device.partition(":")[0]) + dtype_problems(row, dtype) + missing
 
-    selector = Selector(discover(), args.plugin_allow, {KIND: SOURCE})
+    # The file of a one-file plugin is read again: edited since, it is another policy, with another digest.
+    catalogue = discover(files=args.plugin)
+    selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny), {KIND: SOURCE})
     choice = selector.named(KIND, name, KIND, judge)
-    row = choice.row
-    return SelectedPlugin(
-        kind=KIND,
-        name=row.name,
-        instance=row.name,
-        distribution=row.distribution,
-        version=row.version,
-        package=row.package,
-        module=row.module,
-        manifest=manifest_of(row),
-        reason=choice.reason,
-        options=dict(options),
-    )
+    return as_selected(choice.row, choice.reason, options=options)
 
 
 @dataclass(frozen=True, kw_only=True)

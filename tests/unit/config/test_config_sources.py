@@ -61,6 +61,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
     "plugin": (f"a.py{os.pathsep}b,c.py", (Path("a.py"), Path("b,c.py"))),
     "plugin_allow": ("a, b", ("a", "b")),
+    "plugin_deny": ("a, cache.Radix", ("a", "cache.radix")),
     "dtype": ("float32", "float32"),
     "device": ("cpu", "cpu"),
     "topology": ("inline", "inline"),

@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""
 
-OF_A_RUN = ("serve", "generate", "explain", "plugins")
+OF_A_RUN = ("serve", "generate", "explain", "plugins", "lock")
 """Those that take the settings of a run, and with them the flags of plugins' options."""
 
 

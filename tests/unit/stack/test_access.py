@@ -1,0 +1,117 @@
+"""Who may serve: what is installed is not active, what is allowed may be chosen, what is denied may not even be named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jackfield.config.device import describe_device
+from jackfield.config.server_args import ServerArgs
+from jackfield.hookspecs.kinds import KINDS
+from jackfield.stack.digest import stack_hash
+from jackfield.stack.discovery import discover
+from jackfield.stack.facts import gather_model_facts
+from jackfield.stack.resolution import Resolution, resolve
+from tests.unit.stack.catalogues import catalogue, names, reason, refused, resolved, row
+from tests.unit.stack.distributions import Site, plugin_row
+
+LOUD: dict[str, Any] = {"distribution": "acme", "priority": 1000}
+
+
+def stack_of_this_machine() -> Resolution:
+    args = ServerArgs(worker="torch", device="cpu")
+    found = discover()
+    facts = gather_model_facts(args, None, found, isolate=False)
+    return resolve(args, describe_device("cpu"), facts, found)
+
+
+@pytest.mark.goal_row(4)
+def test_installing_a_stranger_of_highest_priority_in_every_kind_changes_neither_stack_nor_hash(
+    live_site: Site,
+) -> None:
+    before = stack_of_this_machine()
+    # Each would serve here, if it were asked: it claims all that ours claim.
+    more: dict[str, dict[str, Any]] = {
+        "attention": {"features": ["window", "batch_invariant"]},
+        "model": {"architectures": ["LlamaForCausalLM"]},
+        "loader": {"files": ["*.gguf"]},
+        "cache": {"features": ["cached_tokens", "forest"]},
+    }
+    rows = [plugin_row(kind, f"loud-{kind.replace('_', '-')}", priority=1000, **more.get(kind, {})) for kind in KINDS]
+    live_site.add("acme-everything", *rows)
+    after = stack_of_this_machine()
+    installed = {row.kind for row in discover() if row.distribution == "acme-everything" and not row.problem}
+    assert installed == set(KINDS)
+    assert after.stack.plugins == before.stack.plugins
+    assert stack_hash(after.stack) == stack_hash(before.stack)
+    for kind in ("attention", "cache", "model", "schedule_policy"):
+        assert "--plugin-allow acme-everything or name" in reason(after, kind, f"loud-{kind.replace('_', '-')}")
+
+
+@pytest.mark.parametrize("entry", ["acme", "Acme", "cache.loud", "cache.Loud"])
+def test_either_form_allows(entry: str) -> None:
+    rows = catalogue(row("cache", "loud", **LOUD), row("ops", "loud", **LOUD))
+    chosen = names(resolved(rows, plugin_allow=(entry,)))
+    assert chosen["cache"] == "loud"
+    assert chosen["ops"] == ("torch" if "." in entry else "loud")
+
+
+@pytest.mark.parametrize("entry", ["acme", "cache.loud"])
+def test_a_denial_goes_before_a_permission_and_gives_its_reason(entry: str) -> None:
+    rows = catalogue(row("cache", "loud", **LOUD))
+    resolution = resolved(rows, plugin_allow=("acme", "cache.loud"), plugin_deny=(entry,))
+    assert names(resolution)["cache"] == "radix"
+    assert reason(resolution, "cache", "loud") == f"--plugin-deny {entry} denies it"
+
+
+def test_one_of_our_own_may_be_denied() -> None:
+    resolution = resolved(plugin_deny=("cache.radix",))
+    assert names(resolution)["cache"] == "chunk"
+    assert reason(resolution, "cache", "radix") == "--plugin-deny cache.radix denies it"
+    assert "--plugin-deny jackfield-ops-torch denies it" in refused(plugin_deny=("jackfield-ops-torch",))
+
+
+@pytest.mark.parametrize(
+    ("named", "deny"),
+    [
+        ({"cache_policy": "loud"}, "acme"),
+        ({"cache_policy": "loud"}, "cache.loud"),
+        ({"metrics": ["prometheus"]}, "metrics.prometheus"),
+        ({"prefill_attention_backend": "torch"}, "attention.torch"),
+    ],
+)
+def test_a_plugin_that_is_named_and_denied_is_refused(named: dict[str, Any], deny: str) -> None:
+    args = ServerArgs.model_validate(named)
+    values = {name: getattr(args, name) for name in named}
+    message = refused(catalogue(row("cache", "loud", **LOUD)), plugin_deny=(deny,), **values)
+    assert f"cannot serve: --plugin-deny {deny} denies it. Name another, or take that back" in message
+    assert message.startswith("--")
+
+
+def test_messages_say_where_a_denial_came_from() -> None:
+    message = refused(
+        cache_policy="radix", plugin_deny=("cache.radix",), provenance={"plugin_deny": "stack file s.toml"}
+    )
+    assert "--plugin-deny (from stack file s.toml) cache.radix denies it" in message
+
+
+@pytest.mark.goal_row(6)
+@pytest.mark.parametrize("field", ["plugin_allow", "plugin_deny"])
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("acmee", "no distribution with plugins 'acmee' is installed; did you mean 'acme'?"),
+        ("cache.lood", "no plugin 'cache.lood' is installed; did you mean 'cache.loud'"),
+        ("cahe.loud", "is installed; did you mean"),
+    ],
+)
+def test_a_misspelt_entry_is_refused_with_what_is_there(field: str, entry: str, said: str) -> None:
+    message = refused(catalogue(row("cache", "loud", **LOUD)), **{field: (entry,)})
+    assert message.startswith("--" + field.replace("_", "-"))
+    assert said in message
+
+
+def test_all_misspelt_entries_are_told_at_once() -> None:
+    message = refused(plugin_allow=("acmee", "other"), plugin_deny=("third",))
+    assert "3 problems" in message
