@@ -57,6 +57,12 @@ class TwinContext:
     def attend(self, layer: AttentionLayer, q: Any, k: Any, v: Any) -> torch.Tensor:
         raise AssertionError("operators do not call attend: the model does")
 
+    def pre_attention(self, block: Any, x: torch.Tensor, residual: torch.Tensor | None) -> Any:
+        return self.ops.pre_attention(block, x, residual, self)
+
+    def post_attention(self, block: Any, attended: torch.Tensor, residual: torch.Tensor) -> Any:
+        return self.ops.post_attention(block, attended, residual, self)
+
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         self.reduced.append(x.clone())
         return x if self._add is None else x + self._add[len(self.reduced) - 1]

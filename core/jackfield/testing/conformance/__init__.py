@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.kv_tier import KvTierConformance
     from jackfield.testing.conformance.logits_processor import LogitsProcessorConformance
     from jackfield.testing.conformance.metrics import MetricsConformance
+    from jackfield.testing.conformance.model import ModelConformance
     from jackfield.testing.conformance.observer import ObserverConformance
     from jackfield.testing.conformance.ops import OpsConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
@@ -39,6 +40,7 @@ __all__ = [
     "KvTierConformance",
     "LogitsProcessorConformance",
     "MetricsConformance",
+    "ModelConformance",
     "ObserverConformance",
     "OpsConformance",
     "SchedulePolicyConformance",
