@@ -145,6 +145,10 @@ def _findings(row: PluginRow, told: dict[str, Any], ratio: float) -> Iterator[Fi
         yield _error("patch", text, "implement a hook instead; if none fits, open an issue")
     for problem in told["problems"]:
         yield _error("contract", problem, "mend the hook; the hook reference has an example")
+    for deprecation in told["deprecations"]:
+        yield Finding(
+            severity=Severity.WARNING, code="deprecation", text=deprecation, remedy="docs/versioning.md has the window"
+        )
     for role, model in told["models"].items():
         if model["error"]:
             yield _error(role, model["error"], f"name a pydantic model in the manifest's key {role!r}")

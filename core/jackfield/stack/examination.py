@@ -9,6 +9,7 @@ import builtins
 import inspect
 import sys
 import time
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,8 @@ from jackfield.hookspecs import Need
 from jackfield.hookspecs.markers import PROJECT
 from jackfield.stack import probes
 from jackfield.stack.child import serve_child
+from jackfield.stack.deprecation import hook_uses, method_uses
+from jackfield.stack.deprecation import told as told_deprecation
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.global_state import changes, foreign_members, snapshot, touches_cuda
 from jackfield.stack.hooks import the_hook
@@ -69,12 +72,12 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
     order: {plugin: a `SelectedPlugin`}.
 
     Answers {steps: step -> {error, seconds, torch, heavy}, torch_seconds, rss, torch_rss, cuda, changes, patches, hooks,
-    problems, models: role -> {error, fields, defaults}, probe}.
+    problems, deprecations, models: role -> {error, fields, defaults}, probe}.
     """
     for name in contract.__all__:  # so that looking them up later changes nothing
         getattr(contract, name)
     describe_device("cpu")
-    report: dict[str, Any] = {"steps": {}, "models": {}, "hooks": [], "problems": [], "probe": None}
+    report: dict[str, Any] = {"steps": {}, "models": {}, "hooks": [], "problems": [], "deprecations": [], "probe": None}
     plugin = msgspec.convert(order["plugin"], SelectedPlugin)
     manifest = plugin.manifest
     references = {"options": manifest.options, "parameters": manifest.parameters, "probe": manifest.probe}
@@ -97,7 +100,9 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         "patches": foreign_members(plugin.module if plugin.path else plugin.package),
     }
     if "module" in loaded:
-        report["problems"] += implementations(loaded["module"], plugin.kind)[1]
+        functions, problems = implementations(loaded["module"], plugin.kind)
+        report["problems"] += problems
+        report["deprecations"] = _deprecations(plugin.kind, functions, loaded["module"])
         report["hooks"] = _hooks(loaded["module"])
     for role in ("options", "parameters"):
         if role in loaded:
@@ -160,6 +165,15 @@ def _hooks(module: ModuleType) -> list[dict[str, Any]]:
                     }
                 )
     return found
+
+
+def _deprecations(kind: str, functions: Mapping[str, Any], module: ModuleType) -> list[str]:
+    """What the module's hooks, methods of its own classes among them, use of what their contract will lose."""
+    uses = [*hook_uses(kind, functions)]
+    for one in _own_classes(module):
+        uses += [*hook_uses(kind, {name: value for name, value in vars(one).items() if inspect.isfunction(value)})]
+        uses += [*method_uses(kind, one)]
+    return [told_deprecation(row) for row, _ in uses]
 
 
 def _own_classes(module: ModuleType) -> list[type]:

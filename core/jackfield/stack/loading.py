@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import SPECS, ModelEntry, ModelSourceError, UnsupportedModel
 from jackfield.hookspecs.markers import PROJECT
+from jackfield.stack.deprecation import check, hook_uses, method_uses, watch_fields
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.file_loading import declared_kinds
 from jackfield.stack.hooks import the_hook
@@ -64,6 +65,7 @@ class LoadedPlugin:
                 f"{selected.described}: {hook.name} returned {type(made).__name__}, "
                 f"not a {hook.returns.__module__}.{hook.returns.__qualname__}"
             )
+        check(selected.described, method_uses(selected.kind, type(made)))
         return made
 
     def _common(self) -> dict[str, Any]:
@@ -142,6 +144,7 @@ def load_stack(resolved: ResolvedStack, role: str) -> LoadedStack:
     manager = pluggy.PluginManager(PROJECT)
     for specs in SPECS:
         manager.add_hookspecs(specs)
+    watch_fields()
     plugins = []
     for selected in resolved.plugins:
         if role != INLINE and role not in selected.processes:
@@ -154,6 +157,7 @@ def load_stack(resolved: ResolvedStack, role: str) -> LoadedStack:
             raise PluginLoadError(
                 f"{selected.described} breaks the contract ({selected.path or selected.module}): {'; '.join(problems)}"
             )
+        check(selected.described, hook_uses(selected.kind, hooks))
         # Several names or instances may share one module; pluggy wants each object once.
         if not manager.is_registered(module):
             try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ProcessInfo
+from jackfield.stack.deprecation import check, hook_uses
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.implementations import declared_parameters, lifecycle_methods
@@ -115,7 +116,8 @@ class ObserverHub:
 def _made(plugin: LoadedPlugin, process: ProcessInfo) -> Mapping[str, Callable[..., Any]]:
     """The lifecycle hooks of one observer, made now."""
     methods, problems = lifecycle_methods(plugin.make({"process": process}))
+    selected = plugin.selected
     if problems:
-        selected = plugin.selected
         raise PluginLoadError(f"{selected.described} breaks the contract ({selected.module}): {'; '.join(problems)}")
+    check(selected.described, hook_uses(selected.kind, methods))
     return methods
