@@ -210,7 +210,7 @@ def test_the_warm_up_leaves_no_trace(tmp_path: Path) -> None:
                 "jackfield_requests_received",
                 "jackfield_batch_committed",
             )  # of the main process, of the scheduler
-            calls = [value(series, "plugin_hook_calls_total", plugin="observer.jsonl", hook=hook) for hook in hooks]
+            calls = [value(series, "plugin_calls_total", plugin="observer.jsonl", hook=hook) for hook in hooks]
             assert calls == [1, 2]
         events = [json.loads(line)["event"] for line in (directory / "requests.jsonl").read_text().splitlines()]
         assert events == ["started", "received", "finished", "stopped"]
@@ -244,9 +244,7 @@ def test_faults_and_times_of_plugins_are_metrics(tmp_path: Path, monkeypatch: py
             engine.generate("hello", {"max_new_tokens": 1})
         series = scrape(engine)
         assert value(series, "plugin_faults_total", plugin="observer.jsonl") == 3
-        assert (
-            value(series, "plugin_hook_calls_total", plugin="observer.jsonl", hook="jackfield_requests_finished") >= 1
-        )
+        assert value(series, "plugin_calls_total", plugin="observer.jsonl", hook="jackfield_requests_finished") >= 1
         healthy, details = monitor_of(engine).health.status()
         assert healthy
         assert details["quarantined"] == ["observer.jsonl"]
@@ -266,4 +264,4 @@ def test_two_uses_of_one_sink_do_not_meet() -> None:
         series = scrape(engine)
         assert value(series, "num_requests_total") == 1
         for sink in ("metrics.prometheus", "metrics.second"):
-            assert value(series, "plugin_hook_calls_total", plugin=sink, hook="record") > 0
+            assert value(series, "plugin_calls_total", plugin=sink, hook="record") > 0

@@ -122,6 +122,32 @@ def test_requests_go_on_through_swap_after_swap(server: Server, folder: Path) ->
     assert "took the place of" in story
 
 
+@pytest.mark.goal_row(11, 31)
+def test_the_page_of_plugins_tells_what_each_costs_in_each_process(server: Server) -> None:
+    server.generate(input_ids=[4, 5, 6], sampling_params={"max_new_tokens": 3})
+    until(lambda: server.get("/plugins").json()["busy_s"] > 0)
+    told = server.get("/plugins").json()
+    stack = [f"{row['kind']}.{row['instance']}" for row in told["stack"]["plugins"]]
+    rows = {row["plugin"]: row for row in told["plugins"]}
+    assert list(rows) == stack
+    policy = rows[next(key for key in stack if key.startswith("schedule_policy"))]["processes"]
+    assert list(policy) == ["scheduler"]
+    order = policy["scheduler"]["methods"]["budget"]
+    assert order["calls"] > 0
+    assert 0 < order["share"] < 1
+    assert order["exceptions"] == order["overruns"] == 0
+    cache = rows["cache.radix"]["processes"]["scheduler"]["methods"]
+    assert {"acquire", "commit", "release"} <= set(cache)
+    worker = rows["worker.simulated"]["processes"]["scheduler"]["methods"]
+    assert worker["launch"]["calls"] == worker["sample"]["calls"] > 0
+    assert set(rows["metrics.prometheus"]["processes"]["main"]["methods"]) >= {"record"}
+    assert set(rows["observer.herald"]["processes"]) == {"main", "scheduler", "detokenizer"}
+    assert not any(row["quarantined"] for row in rows.values())
+    text = server.get("/metrics").text
+    for name in ("plugin_calls_total", "plugin_seconds_total"):
+        assert re.search(rf'jackfield_{name}\{{.*hook="acquire".*plugin="cache.radix".*\}}', text)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -343,6 +343,11 @@ class ArgFields(BaseModel):
         default=10,
         description="Errors after which such a plugin is switched off (and a policy that fails stops the run).",
     )
+    plugin_time_budget: Annotated[PositiveNumber | None, Option(FAULTS, "MS")] = Field(
+        default=None,
+        description="Milliseconds that one call of a plugin should take at most; a longer one is counted and logged, and goes "
+        "on. Left out: no limit.",
+    )
     check_invariants: Annotated[Literal["off", "idle", "step"], Option(FAULTS)] = Field(
         default="idle", description="When the scheduler checks its own accounts: never, when idle, or at every step."
     )

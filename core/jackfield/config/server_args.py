@@ -53,6 +53,11 @@ class ServerArgs(ArgFields):
         merged.update(self.options.get(f"{kind}.{instance}", {}))
         return merged
 
+    @property
+    def plugin_time_budget_s(self) -> float | None:
+        """In seconds."""
+        return None if self.plugin_time_budget is None else self.plugin_time_budget / 1000
+
     @model_validator(mode="after")
     def _fits_together(self) -> ServerArgs:
         for name in ("tp_size", "pp_size", "dp_size"):

@@ -14,13 +14,14 @@ from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.entrypoints.scheduler_side import build_scheduler
 from jackfield.entrypoints.worker_side import make_worker
 from jackfield.hookspecs import ProcessInfo, StackChanged, StepOutcome, WorkerLimits
-from jackfield.ipc.messages import PluginFaults, PluginReport, ToDetokenizer, ToMain, ToScheduler
+from jackfield.ipc.messages import HookCost, PluginFaults, PluginReport, ToDetokenizer, ToMain, ToScheduler
 from jackfield.ipc.run_directory import socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.observability.clock import MonotonicClock
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import load_stack
+from jackfield.stack.metering import Meter
 from jackfield.stack.observers import ObserverHub
 
 Progress = Callable[[str, int, int], None]
@@ -54,7 +55,8 @@ class SchedulerPart:
     def __init__(self, plan: ReplicaPlan, directory: Path, process: ProcessInfo, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="scheduler")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        self.observers = ObserverHub(loaded, ledger, process)
+        meter = Meter(plan.args.plugin_time_budget_s)
+        self.observers = ObserverHub(loaded, ledger, process, meter, threads=False)
         self._context: zmq.Context[Any] = zmq.Context()
         self._inbox = ZmqReceiver(self._context, socket_path(directory, "scheduler"), ToScheduler)
         self._outboxes = (
@@ -62,7 +64,9 @@ class SchedulerPart:
             ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
         )
         clock = MonotonicClock()
-        self._worker = make_worker(plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, ledger, progress)
+        self._worker = make_worker(
+            plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, ledger, meter, progress
+        )
         self.limits: WorkerLimits | None = self._worker.limits
         side = build_scheduler(
             plan,
@@ -76,7 +80,8 @@ class SchedulerPart:
             ledger=ledger,
             doorbell=self._inbox.wait,
             ring=self._inbox.wake,
-            plugins=lambda: (ledger.snapshot(), self.observers.timings()),
+            meter=meter,
+            plugins=lambda: (ledger.snapshot(), meter.costs()),
         )
         self._scheduler, self._loop = side.scheduler, side.loop
         self.wake = self._inbox.wake
@@ -102,7 +107,8 @@ class DetokenizerPart:
     def __init__(self, plan: ReplicaPlan, directory: Path, process: ProcessInfo, progress: Progress) -> None:
         loaded = load_stack(plan.stack, role="detokenizer")
         self._ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        self.observers = ObserverHub(loaded, self._ledger, process)
+        self._meter = Meter(plan.args.plugin_time_budget_s)
+        self.observers = ObserverHub(loaded, self._ledger, process, self._meter, threads=False)
         self._told = PluginReport(role="detokenizer")
         self.limits: WorkerLimits | None = None
         self._context: zmq.Context[Any] = zmq.Context()
@@ -128,8 +134,8 @@ class DetokenizerPart:
             role="detokenizer",
             faults={name: PluginFaults(**account) for name, account in self._ledger.snapshot().items()},
             hooks={
-                plugin: {hook: (row["calls"], row["seconds"]) for hook, row in rows.items()}
-                for plugin, rows in self.observers.timings().items()
+                plugin: {hook: HookCost(**row) for hook, row in rows.items()}
+                for plugin, rows in self._meter.costs().items()
             },
         )
         if report != self._told:

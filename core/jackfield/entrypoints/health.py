@@ -18,6 +18,7 @@ class HealthMonitor:
     """timeout      seconds without a completed step, while requests are open, after which the replica is unhealthy
     busy_since      since when requests have been open without a pause, None if none is
     faults          plugin -> its account in the ledger, of all processes
+    overruns        plugin -> method or hook -> calls that took longer than they may
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class HealthMonitor:
         *,
         busy_since: Callable[[], float | None],
         faults: Callable[[], Mapping[str, Mapping[str, Any]]],
+        overruns: Callable[[], Mapping[str, Mapping[str, int]]] = dict,
     ) -> None:
         self._clock = clock
         self._timeout = timeout
         self._busy_since = busy_since
         self._faults = faults
+        self._overruns = overruns
         self._steps = 0
         self._last_step: float | None = None
 
@@ -52,13 +55,14 @@ class HealthMonitor:
         return f"requests are open, and no step was completed for {still:.1f} s (limit {self._timeout:g} s)"
 
     def status(self) -> tuple[bool, dict[str, Any]]:
-        """(healthy, {reason, last_step_age_s, faults, quarantined, degraded}).
+        """(healthy, {reason, last_step_age_s, faults, quarantined, degraded, overruns}).
 
         reason          as `stalled`; "" if it moves
         last_step_age_s seconds since a step was last reported, None before the first
         faults          plugin -> how often it failed
         quarantined     plugins that are switched off
         degraded        plugins whose decisions were replaced by defaults at least once
+        overruns        plugin -> method or hook -> calls that took longer than `--plugin-time-budget`
         """
         reason, last, faults = self.stalled(), self._last_step, self._faults()
         return reason is None, {
@@ -67,4 +71,5 @@ class HealthMonitor:
             "faults": {name: account["count"] for name, account in faults.items()},
             "quarantined": [name for name, account in faults.items() if account["quarantined"]],
             "degraded": [name for name, account in faults.items() if account["by_scope"].get("degrade")],
+            "overruns": self._overruns(),
         }

@@ -25,6 +25,7 @@ from jackfield.stack.digest import stack_hash
 from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import INLINE, LoadedStack, load_stack
+from jackfield.stack.metering import Meter
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolution import Resolution
 
@@ -63,10 +64,11 @@ def launch_inline(
     processors = request_processors(loaded)
     defaults = sampling_defaults(plan, processors)
     ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
+    meter = Meter(plan.args.plugin_time_budget_s)
     with StartProgress() as progress:
-        worker = make_worker(plan, loaded, texts, clock, ledger, progress)
+        worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
     try:
-        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, ledger, clock, began)
+        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, ledger, meter, clock, began)
     except BaseException:
         worker.close()
         raise
@@ -81,12 +83,13 @@ def _wire(
     defaults: Mapping[str, object],
     processors: Processors,
     ledger: FaultLedger,
+    meter: Meter,
     clock: Clock,
     began: float,
 ) -> InlineRuntime:
     to_scheduler, to_detokenizer, to_main = (InMemoryChannel(types) for types in (ToScheduler, ToDetokenizer, ToMain))
     stacks = StackEpochs(plan.stack, stack_hash(plan.stack))
-    observers = ObserverHub(loaded, ledger, process_info(stacks.stack_hash))
+    observers = ObserverHub(loaded, ledger, process_info(stacks.stack_hash), meter)
     side = build_scheduler(
         plan,
         loaded,
@@ -97,6 +100,7 @@ def _wire(
         clock=clock,
         observers=observers,
         ledger=ledger,
+        meter=meter,
     )
     monitor = make_monitor(
         loaded,
@@ -104,7 +108,9 @@ def _wire(
         model_name=plan.model_name,
         stacks=stacks,
         ledger=ledger,
+        meter=meter,
         observers=observers,
+        role="inline",
         clock=clock,
         began=began,
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 
 from jackfield.hookspecs import Exposition, FaultScope, Metric, MetricsSink, Sample, Scrape
 from jackfield.stack.errors import PluginLoadError, PluginStop
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.faults import PLUGIN_ERRORS, FaultLedger
+from jackfield.stack.metering import Meter
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +31,13 @@ class SinkThread:
 
     name      "metrics.instance", its key in the ledger
     dropped   samples that found the queue full, so far
-    calls, seconds   of `record`, so far
     """
 
-    def __init__(self, name: str, sink: MetricsSink, ledger: FaultLedger, capacity: int) -> None:
+    def __init__(self, name: str, sink: MetricsSink, ledger: FaultLedger, meter: Meter, capacity: int) -> None:
         self.name = name
         self.dropped = 0
-        self.calls = 0
-        self.seconds = 0.0
         self.stop: PluginStop | None = None
-        self._sink = sink
+        self._sink = meter.watch(name, sink)
         self._ledger = ledger
         self._capacity = capacity
         self._batches: deque[Sequence[Sample]] = deque()
@@ -51,7 +48,7 @@ class SinkThread:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"jackfield-{name}", daemon=True)
         self._declared = threading.Event()
-        self._refused: Exception | None = None
+        self._refused: BaseException | None = None
         self._metrics: Sequence[Metric] = ()
 
     def start(self, metrics: Sequence[Metric]) -> None:
@@ -85,7 +82,7 @@ class SinkThread:
             return None
         try:
             return self._sink.expose(Scrape(accept=accept))
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             return None
 
@@ -103,7 +100,7 @@ class SinkThread:
     def _run(self) -> None:
         try:
             self._sink.declare(self._metrics)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._refused = error
             return
         finally:
@@ -116,7 +113,7 @@ class SinkThread:
                 self._changed.notify_all()
         try:
             self._sink.close()
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
 
     def _take(self) -> list[Sequence[Sample]] | None:
@@ -131,16 +128,12 @@ class SinkThread:
             return batches
 
     def _record(self, samples: Sequence[Sample]) -> None:
-        began = time.perf_counter()
         try:
             self._sink.record(samples)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
-        finally:
-            self.calls += 1
-            self.seconds += time.perf_counter() - began
 
-    def _fault(self, error: Exception) -> None:
+    def _fault(self, error: BaseException) -> None:
         try:
             self._ledger.record(self.name, FaultScope.COUNT, error)
         except PluginStop as stop:  # --plugin-faults raise: whoever moves the replica is told
@@ -151,10 +144,16 @@ class MetricsHub:
     """All sinks. Used by any thread."""
 
     def __init__(
-        self, sinks: Sequence[tuple[str, MetricsSink]], ledger: FaultLedger, *, capacity: int = QUEUE_SAMPLES
+        self,
+        sinks: Sequence[tuple[str, MetricsSink]],
+        ledger: FaultLedger,
+        meter: Meter | None = None,
+        *,
+        capacity: int = QUEUE_SAMPLES,
     ) -> None:
         """sinks: ("metrics.instance", sink) in stack order; the first that answers a scrape is asked for it."""
-        self.sinks = [SinkThread(name, sink, ledger, capacity) for name, sink in sinks]
+        self.meter = meter if meter is not None else Meter()
+        self.sinks = [SinkThread(name, sink, ledger, self.meter, capacity) for name, sink in sinks]
 
     def start(self, metrics: Sequence[Metric]) -> None:
         """Raises PluginLoadError; what was started then is closed again."""
@@ -182,14 +181,6 @@ class MetricsHub:
         for sink in self.sinks:
             if sink.stop is not None:
                 raise sink.stop
-
-    def timings(self) -> dict[str, dict[str, dict[str, float]]]:
-        """As `ObserverHub.timings`."""
-        return {
-            sink.name: {"record": {"calls": float(sink.calls), "seconds": sink.seconds}}
-            for sink in self.sinks
-            if sink.calls
-        }
 
     def close(self) -> None:
         for sink in self.sinks:

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.health import HealthMonitor
 from jackfield.entrypoints.metrics_hub import MetricsHub
+from jackfield.entrypoints.plugin_accounts import PluginAccounts
 from jackfield.entrypoints.process_times import cpu_seconds
 from jackfield.entrypoints.throughput import ThroughputLog
 from jackfield.hookspecs import Exposition, Sample, StackChanged
@@ -27,18 +26,18 @@ from jackfield.observability.metrics import METRICS, OTHER, PREFIX
 from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedStack
+from jackfield.stack.metering import Costs, Meter
 from jackfield.stack.observers import ObserverHub
 
 METHODS = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS"})
 
 Processes = Callable[[], Sequence[tuple[str, int]]]
-Timings = dict[str, dict[str, dict[str, float]]]
 
 
 class Monitor:
     """requests   for the tokenizer manager; None without sinks, so that nothing is sampled that nobody reads
     health       see `HealthMonitor`
-    observed     whether observers of this process hear of a swap from here; inline, the scheduler tells them
+    plugins      their faults and costs
     """
 
     def __init__(
@@ -50,25 +49,32 @@ class Monitor:
         stacks: StackEpochs,
         page_size: int,
         ledger: FaultLedger,
+        meter: Meter,
         observers: ObserverHub,
+        role: str,
         clock: Clock,
         began: float,
     ) -> None:
-        """began: `time.monotonic()` when the launch began."""
+        """began: `time.monotonic()` when the launch began; role: of this process."""
         self.hub = hub
         self.requests = RequestMetrics(hub.record) if hub.sinks else None
-        self.health = HealthMonitor(clock, args.health_timeout, busy_since=self._busy_since, faults=self.faults)
-        self.observed = False
+        self.plugins = PluginAccounts(role, ledger, meter)
+        self.health = HealthMonitor(
+            clock,
+            args.health_timeout,
+            busy_since=self._busy_since,
+            faults=self.faults,
+            overruns=self.plugins.overrunning,
+        )
+        self._role = role
         self._throughput = ThroughputLog(args.throughput_log_interval)
         self._model_name = model_name
         self._stacks = stacks
         self._page_size = page_size
-        self._ledger = ledger
         self._observers = observers
         self._began = began
         self._manager: TokenizerManager | None = None
         self._processes: Processes = list
-        self._reports: dict[str, SchedulerReport | PluginReport] = {}
         self._tiers: Mapping[str, Mapping[str, int]] = {}
         self._increases = _Increases()
 
@@ -90,7 +96,7 @@ class Monitor:
 
     def on_stack(self, change: StackChanged) -> None:
         """A plugin was swapped."""
-        if self.observed:
+        if self._role != "inline":  # there the scheduler has told them
             self._observers.notify("jackfield_stack_changed", stack=change)
         if self.hub.sinks:
             self.hub.record(
@@ -106,7 +112,7 @@ class Monitor:
 
     def on_report(self, report: SchedulerReport) -> None:
         """Raises PluginStop for a sink that failed while `--plugin-faults` is "raise"."""
-        self._reports = {**self._reports, "scheduler": report}
+        self.plugins.take("scheduler", report)
         self._tiers = report.tiers
         self.health.on_report(report)
         self._throughput.on_report(report)
@@ -117,7 +123,7 @@ class Monitor:
 
     def on_plugins(self, report: PluginReport) -> None:
         """What became of the plugins in a process that is not the scheduler's."""
-        self._reports = {**self._reports, report.role: report}
+        self.plugins.take(report.role, report)
 
     def http_request(self, endpoint: str | None, method: str, status: int, model: str | None = None) -> None:
         """One answered HTTP request. endpoint: the template of the route, None if there is no such route; model: what the
@@ -140,58 +146,37 @@ class Monitor:
 
     def faults(self) -> dict[str, dict[str, Any]]:
         """Plugin -> {count, by_scope, last, quarantined}, over all processes."""
-        merged = self._ledger.snapshot()
-        reported = [row for report in self._reports.values() for row in report.faults.items()]
-        for name, account in reported:
-            theirs = msgspec.structs.asdict(account)
-            if (ours := merged.get(name)) is not None:
-                theirs["count"] += ours["count"]
-                theirs["by_scope"] = {
-                    scope: ours["by_scope"].get(scope, 0) + theirs["by_scope"].get(scope, 0)
-                    for scope in {**ours["by_scope"], **theirs["by_scope"]}
-                }
-                theirs["quarantined"] |= ours["quarantined"]
-            merged[name] = theirs
-        return merged
+        return self.plugins.faults()
 
-    def timings(self) -> Timings:
-        """Plugin -> hook -> {calls, seconds}, over all processes; hooks that were never called are left out."""
-        merged: Timings = {}
-        theirs = [
-            {
-                plugin: {hook: {"calls": calls, "seconds": seconds} for hook, (calls, seconds) in hooks.items()}
-                for plugin, hooks in report.hooks.items()
-            }
-            for report in self._reports.values()
-        ]
-        for table in (self._observers.timings(), self.hub.timings(), *theirs):
-            for plugin, hooks in table.items():
-                for hook, row in hooks.items():
-                    sums = merged.setdefault(plugin, {}).setdefault(hook, {"calls": 0.0, "seconds": 0.0})
-                    sums["calls"] += row["calls"]
-                    sums["seconds"] += row["seconds"]
-        return merged
+    def timings(self) -> Costs:
+        """Plugin -> hook -> {calls, seconds, exceptions, overruns}, over all processes; what was never called is left out."""
+        return self.plugins.costs()
 
     def collect(self) -> None:
         """Sample what only grows by itself: CPU time, plugin faults and times, drops."""
         if not self.hub.sinks:
             return
         totals: list[tuple[str, tuple[tuple[str, str], ...], float]] = []
+        off = []
         for role, pid in self._processes():
             if (seconds := cpu_seconds(pid)) is not None:
                 totals.append(("process_cpu_seconds_total", (("role", role),), seconds))
         for plugin, account in self.faults().items():
-            totals.append(("plugin_faults_total", (("plugin", plugin),), account["count"]))
+            for scope, count in account["by_scope"].items():
+                totals.append(("plugin_faults_total", (("plugin", plugin), ("scope", scope)), count))
+            off.append(
+                Sample(name="plugin_quarantined", value=float(account["quarantined"]), labels=(("plugin", plugin),))
+            )
         for plugin, hooks in self.timings().items():
             for hook, row in hooks.items():
                 labels = (("plugin", plugin), ("hook", hook))
-                totals.append(("plugin_hook_calls_total", labels, row["calls"]))
-                totals.append(("plugin_hook_seconds_total", labels, row["seconds"]))
+                for what in ("calls", "seconds", "overruns"):
+                    totals.append((f"plugin_{what}_total", labels, row[what]))
         for sink in self.hub.sinks:
             totals.append(("metrics_samples_dropped_total", (("sink", sink.name),), sink.dropped))
         for tier, numbers in self._tiers.items():
             totals += _tier_totals(tier, numbers)
-        if samples := self._increases.of(totals):
+        if samples := [*self._increases.of(totals), *off]:
             self.hub.record(samples)
 
     def close(self) -> None:
@@ -280,13 +265,15 @@ def make_monitor(
     model_name: str,
     stacks: StackEpochs,
     ledger: FaultLedger,
+    meter: Meter,
     observers: ObserverHub,
+    role: str,
     clock: Clock,
     began: float,
 ) -> Monitor:
     """The monitor of the process that holds the tokenizer manager, with its sinks started. Raises PluginLoadError."""
     fields: Mapping[str, Any] = {"prefix": PREFIX, "constant_labels": (("model_name", model_name),)}
-    hub = MetricsHub([(plugin.selected.key, plugin.make(fields)) for plugin in loaded.of("metrics")], ledger)
+    hub = MetricsHub([(plugin.selected.key, plugin.make(fields)) for plugin in loaded.of("metrics")], ledger, meter)
     hub.start(METRICS)
     return Monitor(
         args,
@@ -295,7 +282,9 @@ def make_monitor(
         stacks=stacks,
         page_size=args.page_size,
         ledger=ledger,
+        meter=meter,
         observers=observers,
+        role=role,
         clock=clock,
         began=began,
     )

@@ -36,6 +36,7 @@ from jackfield.stack.digest import stack_hash
 from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import load_stack
+from jackfield.stack.metering import Meter
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolution import Resolution
 
@@ -159,7 +160,8 @@ def launch_processes(
         # The children load; meanwhile this process reads its own part.
         loaded = load_stack(plan.stack, role="main")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
-        observers = ObserverHub(loaded, ledger, _process(digest))
+        meter = Meter(plan.args.plugin_time_budget_s)
+        observers = ObserverHub(loaded, ledger, _process(digest), meter)
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
         processors = request_processors(loaded)
@@ -171,7 +173,9 @@ def launch_processes(
             model_name=plan.model_name,
             stacks=stacks,
             ledger=ledger,
+            meter=meter,
             observers=observers,
+            role="main",
             clock=clock,
             began=began,
         )
@@ -210,7 +214,6 @@ def launch_processes(
     try:
         failures.attach(runtime)
         monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
-        monitor.observed = True
         observers.started()
         monitor.ready()
     except BaseException:

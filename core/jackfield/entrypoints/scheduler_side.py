@@ -20,6 +20,7 @@ from jackfield.observability.clock import Clock
 from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedStack
+from jackfield.stack.metering import Meter
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.swap import PolicyStack
 
@@ -41,6 +42,7 @@ def build_scheduler(
     clock: Clock,
     observers: ObserverHub,
     ledger: FaultLedger,
+    meter: Meter,
     doorbell: Callable[[float | None], bool] | None = None,
     ring: Callable[[], None] | None = None,
     plugins: PluginNumbers | None = None,
@@ -103,6 +105,7 @@ def build_scheduler(
             to_main=to_main,
             observers=observers,
             ledger=ledger,
+            meter=meter,
             doorbell=doorbell,
             ring=ring,
             policies=PolicyStack(args, plan.stack, numbers),

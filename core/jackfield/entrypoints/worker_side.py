@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from jackfield.config.arg_types import CHUNKING_OFF
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
+from jackfield.entrypoints.worker_meter import metered_worker
 from jackfield.hookspecs import (
+    BatchFault,
     FaultScope,
     ModelSource,
     ModelSourceError,
@@ -25,7 +28,8 @@ from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.managers.worker_features import LOGITS_PROCESSORS
 from jackfield.observability.clock import Clock, ManualClock
 from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedStack
+from jackfield.stack.loading import LoadedPlugin, LoadedStack, Maker
+from jackfield.stack.metering import Meter
 from jackfield.stack.parameters import KIND as LOGITS_PROCESSOR
 from jackfield.stack.parameters import parameters_model, parse_parameters
 
@@ -39,6 +43,7 @@ def make_worker(
     texts: Texts,
     clock: Clock,
     ledger: FaultLedger,
+    meter: Meter,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ModelWorker:
     """Loads the model; progress: see `WorkerContext`. Raises ConfigurationError."""
@@ -62,14 +67,15 @@ def make_worker(
             eos_ids=config.eos_token_ids,
             encode=texts.encode,
             clock=virtual(clock),
-            stack=_worker_stack(plan, loaded, texts.source) if needs else None,
-            processors=_processor_sources(loaded, ledger) if LOGITS_PROCESSORS in features else (),
+            stack=_worker_stack(plan, loaded, texts.source, meter) if needs else None,
+            processors=_processor_sources(loaded, ledger, meter) if LOGITS_PROCESSORS in features else (),
             progress=progress,
             deterministic=args.enable_deterministic_inference,
             window_pool=window_pool(loaded),
         )
     except (ModelSourceError, UnsupportedModel) as error:
         raise ConfigurationError(str(error)) from error
+    worker = metered_worker(meter, loaded.plugin("worker").selected.key, worker)
     # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
     return ThreadedWorker(worker) if plan.stack.worker_thread and virtual(clock) is None else worker
 
@@ -88,12 +94,13 @@ def max_step_tokens(args: ServerArgs, context_length: int, max_running: int) -> 
     return max(args.max_prefill_tokens, max_running)
 
 
-def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource) -> WorkerStack:
+def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource, meter: Meter) -> WorkerStack:
     facts, stack = plan.facts, plan.stack
     assert facts.shape is not None
     assert stack.layout is not None
     attention = {phase: stack.one("attention", phase) for phase in ("prefill", "decode")}
     ops = loaded.plugin("ops").selected
+    makers = {plugin.selected.key: _metered_maker(meter, plugin) for plugin in loaded.of("attention")}
     return WorkerStack(
         source=source,
         config=facts.config.hf,
@@ -101,9 +108,7 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource) -
         model=loaded.models()[facts.config.architecture],
         layout=stack.layout,
         attention={
-            phase: (plugin.name, loaded.maker("attention", phase=phase))
-            for phase, plugin in attention.items()
-            if plugin is not None
+            phase: (plugin.name, makers[plugin.key]) for phase, plugin in attention.items() if plugin is not None
         },
         ops=loaded.maker("ops"),
         attention_features={
@@ -113,11 +118,18 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource) -
     )
 
 
-def _processor_sources(loaded: LoadedStack, ledger: FaultLedger) -> tuple[ProcessorSource, ...]:
+def _metered_maker(meter: Meter, plugin: LoadedPlugin) -> Maker:
+    def make(fields: Mapping[str, Any]) -> Any:
+        return meter.watch(plugin.selected.key, plugin.make(fields), expected=(BatchFault,))
+
+    return make
+
+
+def _processor_sources(loaded: LoadedStack, ledger: FaultLedger, meter: Meter) -> tuple[ProcessorSource, ...]:
     return tuple(
         ProcessorSource(
             instance=plugin.selected.instance,
-            make=plugin.make,
+            make=_metered_maker(meter, plugin),
             parameters=partial(parse_parameters, parameters_model(plugin.selected)),
             fault=partial(ledger.record, plugin.selected.key, FaultScope.REQUEST),
         )

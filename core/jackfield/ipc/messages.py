@@ -188,6 +188,15 @@ class PluginFaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     quarantined: bool = False
 
 
+class HookCost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of one plugin's method or hook, so far; see `stack.metering`."""
+
+    calls: float
+    seconds: float
+    exceptions: float = 0.0
+    overruns: float = 0.0
+
+
 class SchedulerReport(Message, frozen=True, kw_only=True):
     """The scheduler's numbers: after a step at most once an interval, and once whenever it becomes idle.
 
@@ -203,7 +212,7 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     worker_seconds       time in the worker's calls (launch, sample, waiting for a result) since the last report
     step_seconds, step_cpu_seconds     one entry a step since the last report; empty if nobody collects metrics
     faults               plugin -> its account, if this process has a ledger of its own
-    hooks                plugin -> hook -> (calls, seconds) so far, likewise
+    hooks                plugin -> method or hook -> what it cost so far, likewise
     """
 
     steps: int
@@ -228,7 +237,7 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     step_seconds: list[float] = []
     step_cpu_seconds: list[float] = []
     faults: dict[str, PluginFaults] = {}
-    hooks: dict[str, dict[str, tuple[float, float]]] = {}
+    hooks: dict[str, dict[str, HookCost]] = {}
 
 
 class ControlReply(Message, frozen=True, kw_only=True):
@@ -327,7 +336,7 @@ class PluginReport(Message, frozen=True, kw_only=True):
 
     role: str
     faults: dict[str, PluginFaults] = {}
-    hooks: dict[str, dict[str, tuple[float, float]]] = {}
+    hooks: dict[str, dict[str, HookCost]] = {}
 
 
 ToScheduler = (

@@ -103,9 +103,13 @@ _SCHEDULER = (
 _RUN = (
     _counter("process_cpu_seconds_total", "CPU time of one process of the run.", "role", unit="seconds"),
     _gauge("startup_time_seconds", "From the start of the launch to ready.", unit="seconds"),
-    _counter("plugin_faults_total", "Exceptions of a plugin that were survived.", "plugin"),
-    _counter("plugin_hook_calls_total", "Calls of a plugin's hook.", "plugin", "hook"),
-    _counter("plugin_hook_seconds_total", "Time spent in a plugin's hook.", "plugin", "hook", unit="seconds"),
+    _counter(
+        "plugin_faults_total", "Faults of a plugin that were survived, by how far they reached.", "plugin", "scope"
+    ),
+    _gauge("plugin_quarantined", "1 if the plugin is switched off in any process after its faults.", "plugin"),
+    _counter("plugin_calls_total", "Calls of a plugin's method or hook.", "plugin", "hook"),
+    _counter("plugin_seconds_total", "Time spent in a plugin's method or hook.", "plugin", "hook", unit="seconds"),
+    _counter("plugin_overruns_total", "Calls that took longer than --plugin-time-budget.", "plugin", "hook"),
     _counter("metrics_samples_dropped_total", "Samples dropped because a sink was slow.", "sink"),
     _gauge(
         "stack_info", "1 for the stack that runs; after a swap of the policy the one before has 0.", "hash", "epoch"

@@ -6,32 +6,24 @@ Costs one dictionary look-up when nobody listens.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ProcessInfo
 from jackfield.stack.deprecation import check, hook_uses
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.faults import PLUGIN_ERRORS, FaultLedger
+from jackfield.stack.hooks import hook_table
 from jackfield.stack.implementations import declared_parameters, lifecycle_methods
 from jackfield.stack.loading import LoadedPlugin, LoadedStack
+from jackfield.stack.metering import Meter
 
 _STARTED = "jackfield_process_started"
 _STOPPING = "jackfield_process_stopping"
 
 
-class _Listener:
-    """One observer's implementation of one hook, with the time spent in it."""
-
-    __slots__ = ("calls", "function", "key", "parameters", "seconds")
-
-    def __init__(self, key: str, function: Callable[..., Any]) -> None:
-        self.key = key
-        self.function = function
-        self.parameters = declared_parameters(function)
-        self.calls = 0
-        self.seconds = 0.0
+_Call = tuple[str, Callable[..., Any], tuple[str, ...] | None]
+"""An observer's key in the ledger, its metered implementation of one hook, and the arguments that it names; None: all."""
 
 
 class ObserverHub:
@@ -46,22 +38,22 @@ class ObserverHub:
         loaded: LoadedStack,
         ledger: FaultLedger,
         process: ProcessInfo,
+        meter: Meter | None = None,
         *,
-        timer: Callable[[], float] = time.perf_counter,
+        threads: bool = True,
     ) -> None:
+        """threads: whether several may notify. Then an observer is never called twice at once: inline, requests are told of
+        on the thread that submits them, and steps on the one that runs them."""
         self._ledger = ledger
         self._process = process
-        self._timer = timer
-        # Inline, requests are told of on the thread that submits them, and steps on the one that runs them; an observer
-        # is never called twice at once.
-        self._lock = threading.RLock()
+        self._lock = threading.RLock() if threads else None
+        meter = meter if meter is not None else Meter()
         made = [(plugin.selected.key, _made(plugin, process)) for plugin in loaded.of("observer")]
-        self._all: dict[str, list[_Listener]] = {
-            name: [_Listener(key, methods[name]) for key, methods in made if name in methods]
+        self._all: dict[str, tuple[_Call, ...]] = {
+            name: tuple(_call(key, name, methods[name], meter) for key, methods in made if name in methods)
             for name in LIFECYCLE_HOOKS
         }
-        self._live: dict[str, tuple[_Listener, ...]] = {}
-        self._refresh()
+        self._live = dict(self._all)
 
     def listens(self, hook_name: str) -> bool:
         """Whether anybody would hear this hook; ask before building its record. KeyError for an unknown hook."""
@@ -69,8 +61,8 @@ class ObserverHub:
 
     def notify(self, hook_name: str, **kwargs: Any) -> None:
         """Call every live observer of this hook with the arguments of its spec. KeyError for an unknown hook."""
-        for listener in self._live[hook_name]:
-            self._call(listener, kwargs)
+        if calls := self._live[hook_name]:
+            self._tell(calls, kwargs)
 
     def started(self) -> None:
         """`jackfield_process_started`."""
@@ -78,39 +70,38 @@ class ObserverHub:
 
     def stopping(self) -> None:
         """`jackfield_process_stopping`. A quarantined observer is called as well, this once: it has things to close."""
-        for listener in self._all[_STOPPING]:
-            self._call(listener, {"process": self._process})
+        self._tell(self._all[_STOPPING], {"process": self._process})
 
-    def timings(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Plugin "kind.instance" -> hook -> {calls, seconds}; hooks that were never called are left out."""
-        table: dict[str, dict[str, dict[str, float]]] = {}
-        for name, listeners in self._all.items():
-            for listener in listeners:
-                if listener.calls:
-                    row = {"calls": float(listener.calls), "seconds": listener.seconds}
-                    table.setdefault(listener.key, {})[name] = row
-        return table
+    def _tell(self, calls: tuple[_Call, ...], kwargs: dict[str, Any]) -> None:
+        if self._lock is None:
+            self._call_each(calls, kwargs)
+        else:
+            with self._lock:
+                self._call_each(calls, kwargs)
 
-    def _call(self, listener: _Listener, kwargs: dict[str, Any]) -> None:
-        if len(listener.parameters) != len(kwargs):
-            kwargs = {name: kwargs[name] for name in listener.parameters}
-        with self._lock:
-            began = self._timer()
+    def _call_each(self, calls: tuple[_Call, ...], kwargs: dict[str, Any]) -> None:
+        for key, function, names in calls:
             try:
-                listener.function(**kwargs)
-            except Exception as error:
-                self._ledger.record(listener.key, FaultScope.COUNT, error)
-                if self._ledger.quarantined(listener.key):
+                if names is None:
+                    function(**kwargs)
+                else:
+                    function(**{name: kwargs[name] for name in names})
+            except PLUGIN_ERRORS as error:
+                self._ledger.record(key, FaultScope.COUNT, error)
+                if self._ledger.quarantined(key):
                     self._refresh()
-            finally:
-                listener.calls += 1
-                listener.seconds += self._timer() - began
 
     def _refresh(self) -> None:
         self._live = {
-            name: tuple(listener for listener in listeners if not self._ledger.quarantined(listener.key))
-            for name, listeners in self._all.items()
+            name: tuple(call for call in calls if not self._ledger.quarantined(call[0]))
+            for name, calls in self._all.items()
         }
+
+
+def _call(key: str, name: str, function: Callable[..., Any], meter: Meter) -> _Call:
+    named = declared_parameters(function)
+    complete = set(named) == set(hook_table()[name].parameters)
+    return key, meter.wrap(key, name, function), None if complete else named
 
 
 def _made(plugin: LoadedPlugin, process: ProcessInfo) -> Mapping[str, Callable[..., Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import SchedulePolicy
 from jackfield.stack.access import Access
@@ -28,7 +28,10 @@ def select_policy(args: ServerArgs, stack: ResolvedStack, name: str, options: Ma
     """The policy of this name as it is installed now, if the running stack can have it. Reads manifests, imports none of
     them. args: as resolved. Raises ConfigurationError.
     """
-    importlib.invalidate_caches()  # it may have been installed since the start
+    if args.locked is not None:
+        raise ConfigurationError(
+            f"--locked {args.locked}: the stack of this run is the one of the lock; a server that may swap is started without it"
+        )
     cache = stack.one("cache")
     dtype = None if args.dtype == "auto" else args.dtype
     assert cache is not None

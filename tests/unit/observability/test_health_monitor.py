@@ -104,6 +104,7 @@ def test_details_name_ill_plugins() -> None:
             "faults": {"observer.audit": 10, "schedule_policy.odd": 2},
             "quarantined": ["observer.audit"],
             "degraded": ["schedule_policy.odd"],
+            "overruns": {},
         },
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -13,12 +14,13 @@ from jackfield.entrypoints.metrics_hub import MetricsHub
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.process_times import cpu_seconds
 from jackfield.hookspecs import FaultScope, Metric, MetricsSink, Sample
-from jackfield.ipc.messages import PluginFaults, SchedulerReport
+from jackfield.ipc.messages import HookCost, PluginFaults, SchedulerReport
 from jackfield.observability.clock import ManualClock
 from jackfield.observability.metrics import BY_NAME, METRICS
 from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.errors import PluginStop
 from jackfield.stack.faults import FaultLedger
+from jackfield.stack.metering import Meter
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolved import ResolvedStack
 
@@ -42,21 +44,12 @@ class Keeping(MetricsSink):
         return None
 
 
-class Observers:
-    """As much of an ObserverHub as the monitor asks."""
-
-    def __init__(self) -> None:
-        self.table: dict[str, dict[str, dict[str, float]]] = {}
-
-    def timings(self) -> dict[str, dict[str, dict[str, float]]]:
-        return self.table
-
-
 class Setting:
     def __init__(self, **ledger: Any) -> None:
         self.sink = Keeping()
         self.ledger = FaultLedger(**ledger)
-        self.observers = Observers()
+        self.meter = Meter(timer=lambda: next(self.ticks) / 4)
+        self.ticks = itertools.count()
         self.hub = MetricsHub([("metrics.keeping", self.sink)], self.ledger)
         self.hub.start(METRICS)
         self.monitor = Monitor(
@@ -66,7 +59,9 @@ class Setting:
             stacks=StackEpochs(ResolvedStack(plugins=()), "f" * 64),
             page_size=1,
             ledger=self.ledger,
-            observers=cast(ObserverHub, self.observers),
+            meter=self.meter,
+            observers=cast(ObserverHub, None),  # whom a swap is told; the tests of swaps have real ones
+            role="main",
             clock=ManualClock(),
             began=0.0,
         )
@@ -132,9 +127,15 @@ def test_counters_travel_as_increases(setting: Setting) -> None:
 
 def test_faults_and_times_of_both_processes_are_added(setting: Setting) -> None:
     setting.ledger.record("observer.audit", FaultScope.COUNT, OSError("here"))
-    setting.observers.table = {"observer.audit": {"hook_a": {"calls": 2.0, "seconds": 0.5}}}
+    for _ in range(2):
+        setting.meter.wrap("observer.audit", "hook_a", lambda: None)()
     theirs = PluginFaults(count=2, by_scope={"count": 1, "degrade": 1}, last="there", quarantined=True)
-    hooks = {"observer.audit": {"hook_a": (3.0, 0.25), "hook_b": (1.0, 1.0)}}
+    hooks = {
+        "observer.audit": {
+            "hook_a": HookCost(calls=3, seconds=0.25, overruns=2),
+            "hook_b": HookCost(calls=1, seconds=1, exceptions=1),
+        }
+    }
     setting.report(faults={"observer.audit": theirs, "cache.odd": PluginFaults(count=1)}, hooks=hooks)
     faults = setting.monitor.faults()
     assert faults["observer.audit"] == {
@@ -145,11 +146,18 @@ def test_faults_and_times_of_both_processes_are_added(setting: Setting) -> None:
     }
     assert faults["cache.odd"]["count"] == 1
     times = setting.monitor.timings()["observer.audit"]
-    assert times == {"hook_a": {"calls": 5.0, "seconds": 0.75}, "hook_b": {"calls": 1.0, "seconds": 1.0}}
+    assert times == {
+        "hook_a": {"calls": 5.0, "seconds": 0.75, "exceptions": 0.0, "overruns": 2.0},
+        "hook_b": {"calls": 1.0, "seconds": 1.0, "exceptions": 1.0, "overruns": 0.0},
+    }
     setting.report(faults={"observer.audit": theirs}, hooks=hooks)
-    assert setting.total("plugin_faults_total", plugin="observer.audit") == 3
-    assert setting.total("plugin_hook_calls_total", plugin="observer.audit", hook="hook_a") == 5
-    assert setting.total("plugin_hook_seconds_total", plugin="observer.audit", hook="hook_a") == 0.75
+    assert setting.total("plugin_faults_total", plugin="observer.audit", scope="count") == 2
+    assert setting.total("plugin_faults_total", plugin="observer.audit", scope="degrade") == 1
+    assert setting.last("plugin_quarantined") == 1
+    assert setting.total("plugin_overruns_total", plugin="observer.audit", hook="hook_a") == 2
+    assert setting.monitor.health.status()[1]["overruns"] == {"observer.audit": {"hook_a": 2}}
+    assert setting.total("plugin_calls_total", plugin="observer.audit", hook="hook_a") == 5
+    assert setting.total("plugin_seconds_total", plugin="observer.audit", hook="hook_a") == 0.75
 
 
 def test_a_sink_that_failed_stops_the_run_only_where_that_was_asked() -> None:

@@ -13,6 +13,7 @@ from jackfield.stack.errors import PluginLoadError, PluginStop
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.loading import LoadedPlugin, LoadedStack
 from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.metering import Meter
 from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 
@@ -54,10 +55,11 @@ def hub(*observers: LoadedPlugin, ledger: FaultLedger | None = None, **more: Any
 
 
 def test_nobody_listens() -> None:
-    empty = hub()
+    meter = Meter()
+    empty = hub(meter=meter)
     assert not any(empty.listens(name) for name in LIFECYCLE_HOOKS)
     empty.notify(RECEIVED, requests=())
-    assert empty.timings() == {}
+    assert meter.costs() == {}
 
 
 def test_observers_are_called_in_stack_order_with_what_they_ask_for() -> None:
@@ -210,16 +212,17 @@ def test_the_time_spent_is_booked_by_plugin_and_hook_also_when_it_fails() -> Non
     def bad(requests: Any) -> None:
         raise ValueError("no")
 
+    meter = Meter(timer=lambda: float(next(ticks)))
     listening = hub(
         observer("good", jackfield_requests_received=lambda requests: None),
         observer("bad", jackfield_requests_received=bad),
-        timer=lambda: float(next(ticks)),
+        meter=meter,
     )
     listening.notify(RECEIVED, requests=())
     listening.notify(RECEIVED, requests=())
-    assert listening.timings() == {
-        "observer.good": {RECEIVED: {"calls": 2.0, "seconds": 2.0}},
-        "observer.bad": {RECEIVED: {"calls": 2.0, "seconds": 2.0}},
+    assert meter.costs() == {
+        "observer.good": {RECEIVED: {"calls": 2.0, "seconds": 2.0, "exceptions": 0.0, "overruns": 0.0}},
+        "observer.bad": {RECEIVED: {"calls": 2.0, "seconds": 2.0, "exceptions": 2.0, "overruns": 0.0}},
     }
 
 

@@ -33,7 +33,7 @@ def _details(exchange: Exchange) -> dict[str, Any]:
     if monitor is None:
         return {}
     _, found = monitor.health.status()
-    return {name: found[name] for name in ("last_step_age_s", "quarantined", "degraded")}
+    return {name: found[name] for name in ("last_step_age_s", "quarantined", "degraded", "overruns")}
 
 
 async def ready(exchange: Exchange) -> ASGIApp:
@@ -108,6 +108,7 @@ async def plugins(exchange: Exchange) -> ASGIApp:
         {
             "version": __version__,
             "stack": told["stack"],
+            **serving.replica.monitor.plugins.of_stack(serving.replica.stacks.stack),
             "hooks": serving.replica.monitor.timings(),
             "faults": serving.replica.monitor.faults(),
         }

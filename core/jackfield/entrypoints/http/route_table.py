@@ -88,7 +88,8 @@ ROUTES: tuple[HttpRoute, ...] = (
         Level.OPEN,
         info.health,
         "200 if the server works; 503 while it starts or drains, when it has failed, and when it does not get on.",
-        answer='`{"status": "healthy"}` with last_step_age_s, and the plugins that are quarantined or degraded',
+        answer='`{"status": "healthy"}` with last_step_age_s, and the plugins that are quarantined, degraded or take longer than '
+        "they should (overruns)",
     ),
     _get(
         "/ready",
@@ -123,8 +124,9 @@ ROUTES: tuple[HttpRoute, ...] = (
         "/plugins",
         Level.KEY,
         info.plugins,
-        "The active stack, the calls and seconds of each plugin's lifecycle hooks, and its faults.",
-        answer="version, stack, hooks (plugin -> hook -> calls, seconds), faults",
+        "The active stack, and for each plugin in each process its calls, their time and share, and its faults.",
+        answer="version, stack, busy_s, plugins (in the stack's order: processes -> role -> methods, faults, quarantined), and "
+        "summed over the processes hooks (plugin -> method or hook -> calls, seconds, exceptions, overruns) and faults",
     ),
     _get(
         "/metrics",

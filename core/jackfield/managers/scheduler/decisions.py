@@ -92,7 +92,7 @@ class DecisionLog:
         self._retracted.append(Retraction(uid=request.uid, for_uid=for_uid, outputs=outputs))
         self.lives.retracted(request, for_uid, outputs, now)
 
-    def fault(self, error: Exception) -> None:
+    def fault(self, error: BaseException) -> None:
         """The policy failed at something, and the step goes on without it."""
         self._eventful = True
         if self._faults is None:

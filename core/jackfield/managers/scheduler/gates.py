@@ -15,6 +15,8 @@ from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.release import Ending
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.watchers import Ledger
+from jackfield.stack.faults import PLUGIN_ERRORS
+from jackfield.stack.metering import Meter
 
 OWN = "core."
 """Names of the core's own gates begin so: an error of theirs is no plugin's, and the replica cannot go on."""
@@ -37,8 +39,12 @@ class Gates:
         ledger: Ledger,
         lives: LifeLog,
         now: Callable[[], float],
+        meter: Meter,
     ) -> None:
-        self._gates = list(gates)
+        self._gates = [
+            (name, gate if name.startswith(OWN) else meter.watch(name, gate, expected=(RequestFault,)))
+            for name, gate in gates
+        ]
         self._waiting = waiting
         self._ledger = ledger
         self._lives = lives
@@ -81,7 +87,7 @@ class Gates:
                 answer = gate.enter(seen)
                 if not isinstance(answer, GateAnswer):
                     raise BadGateAnswer(f"enter returned a {type(answer).__name__}, not a GateAnswer")
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 if name.startswith(OWN):
                     raise
                 self._waiting.gate(request)
@@ -94,7 +100,7 @@ class Gates:
         self._waiting.open(request)
         return None
 
-    def _refused(self, request: Request, name: str, error: Exception) -> Ending:
+    def _refused(self, request: Request, name: str, error: BaseException) -> Ending:
         """The end of a request for which `enter` raised this."""
         if isinstance(error, RequestFault):
             try:
@@ -109,7 +115,7 @@ class Gates:
         name, gate = self._gates[number]
         try:
             return [_checked(event) for event in gate.poll()]
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             if name.startswith(OWN):
                 raise
             self._ledger.record(name, FaultScope.REQUEST, error)
@@ -122,14 +128,14 @@ class Gates:
         name, gate = self._gates[number]
         try:
             gate.cancel(uid)
-        except Exception as error:  # the request has ended anyway
+        except PLUGIN_ERRORS as error:  # the request has ended anyway
             self._ledger.record(name, FaultScope.REQUEST, error)
 
     def close(self) -> None:
         for name, gate in self._gates:
             try:
                 gate.close()
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 self._ledger.record(name, FaultScope.COUNT, error)
 
 

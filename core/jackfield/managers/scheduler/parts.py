@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jackfield.hookspecs import Gate, PrefixCache, SchedulePolicy, WorkerLimits
 from jackfield.ipc.channels import Sender
@@ -33,6 +33,7 @@ from jackfield.managers.scheduler.timeouts import Timeouts
 from jackfield.managers.scheduler.watchers import Ledger, Observers
 from jackfield.managers.scheduler.window import Window
 from jackfield.observability.clock import Clock
+from jackfield.stack.metering import Meter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ def build_parts(
     to_detokenizer: Sender,
     observers: Observers,
     ledger: Ledger,
+    meter: Meter,
     gates: Sequence[tuple[str, Gate]],
     tiers: TierSetup | None,
 ) -> Parts:
@@ -84,15 +86,16 @@ def build_parts(
     ratio = NewTokenRatio(config.schedule_conservativeness)
     running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
     window = None if limits.window is None else Window(limits, limits.window, config.chunk)
-    memory = KVMemory(limits, cache, ledger, config.cache_plugin, window)
+    memory = KVMemory(limits, meter.watch(config.cache_plugin, cache), ledger, config.cache_plugin, window)
     kv_tiers: KVTiers | None = None
     if tiers is not None:
+        metered = [(name, meter.watch(name, tier)) for name, tier in tiers.tiers]
         kv_tiers = memory.tiers = KVTiers(
-            tiers, memory, ledger, lambda: running.promised(ratio.value, memory.page_size)
+            replace(tiers, tiers=metered), memory, ledger, lambda: running.promised(ratio.value, memory.page_size)
         )
         gates = [*gates, (GATE_NAME, kv_tiers.gate)]  # the last one: what it loads should not wait for others
-    gate_keeper = Gates(gates, waiting, ledger, decisions.lives, clock.now)
-    guard = PolicyGuard(policy, ledger, config.policy_plugin, decisions)
+    gate_keeper = Gates(gates, waiting, ledger, decisions.lives, clock.now, meter)
+    guard = PolicyGuard(policy, ledger, config.policy_plugin, decisions, meter)
     deltas = RowDeltas()
     outbox = Outbox(to_detokenizer)
     hold_back = HoldBack(config.hold_back_tokens, limits.page_size)

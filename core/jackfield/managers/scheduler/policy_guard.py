@@ -23,6 +23,8 @@ from jackfield.hookspecs import (
 )
 from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.watchers import Ledger
+from jackfield.stack.faults import PLUGIN_ERRORS
+from jackfield.stack.metering import Meter
 
 _DEFAULT_BUDGET = StepBudget()
 
@@ -34,14 +36,15 @@ class BadPolicyAnswer(Exception):
 class PolicyGuard:
     """takes, preempts, observes: whether the policy overrides `take`, `victims` and `observe`; called only then."""
 
-    def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str, decisions: DecisionLog) -> None:
+    def __init__(self, policy: SchedulePolicy, ledger: Ledger, name: str, decisions: DecisionLog, meter: Meter) -> None:
         self._ledger = ledger
+        self._meter = meter
         self._decisions = decisions
         self.swap(policy, name)
 
     def swap(self, policy: SchedulePolicy, name: str) -> None:
         """From now on this one is asked; name: its key in the ledger. Whoever swaps has started it."""
-        self._policy = policy
+        self._policy = self._meter.watch(name, policy)
         self._name = name
         self.takes = type(policy).take is not SchedulePolicy.take
         self.preempts = type(policy).victims is not SchedulePolicy.victims
@@ -51,7 +54,7 @@ class PolicyGuard:
         """A policy that cannot start must not serve: its error stops the start."""
         try:
             self._policy.start(waiting, running, view)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._ledger.record(self._name, FaultScope.STOP, error)
             raise
 
@@ -62,7 +65,7 @@ class PolicyGuard:
             if not isinstance(budget, StepBudget):
                 raise BadPolicyAnswer(f"budget returned a {type(budget).__name__}, not a StepBudget")
             return checked_budget(budget)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             return _DEFAULT_BUDGET
 
@@ -71,7 +74,7 @@ class PolicyGuard:
         try:
             answer = self._policy.order(waiting, view)
             return None if answer is None else checked_rows("order", answer, len(waiting))
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             return None
 
@@ -82,7 +85,7 @@ class PolicyGuard:
             if tokens != HOLD and not 0 <= tokens <= most:
                 raise BadPolicyAnswer(f"take returned {tokens}; 0 .. {most} or HOLD is allowed")
             return tokens
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             return most
 
@@ -94,17 +97,17 @@ class PolicyGuard:
             return np.empty(0, dtype=np.intp)
         try:
             return checked_rows("victims", self._policy.victims(running, need, for_row, view), len(running))
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             return np.empty(0, dtype=np.intp)
 
     def observe(self, record: StepRecord) -> None:
         try:
             self._policy.observe(record)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
 
-    def _fault(self, error: Exception) -> None:
+    def _fault(self, error: BaseException) -> None:
         self._decisions.fault(error)
         self._ledger.record(self._name, FaultScope.DEGRADE, error)
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from jackfield.ipc.channels import Sender
-from jackfield.ipc.messages import PluginFaults, SchedulerReport
+from jackfield.ipc.messages import HookCost, PluginFaults, SchedulerReport
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.state import SchedulerState
 
 PluginNumbers = Callable[[], tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Mapping[str, float]]]]]
-"""Gives the fault ledger's snapshot and the observers' timings of this process."""
+"""Gives the fault ledger's snapshot and what plugins cost in this process."""
 
 
 class Reporter:
@@ -128,10 +128,7 @@ class Reporter:
                 step_seconds=self._step_seconds,
                 step_cpu_seconds=self._step_cpu_seconds,
                 faults={name: PluginFaults(**account) for name, account in faults.items()},
-                hooks={
-                    plugin: {hook: (row["calls"], row["seconds"]) for hook, row in rows.items()}
-                    for plugin, rows in hooks.items()
-                },
+                hooks={plugin: {hook: HookCost(**row) for hook, row in rows.items()} for plugin, rows in hooks.items()},
             )
         )
         self._last = _numbers(state)

@@ -38,6 +38,7 @@ from jackfield.managers.scheduler.waits import Waits
 from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
 from jackfield.managers.scheduler.worker_calls import WorkerCalls
 from jackfield.observability.clock import Clock
+from jackfield.stack.metering import Meter
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Scheduler:
         to_main: Sender,
         observers: Observers | None = None,
         ledger: Ledger | None = None,
+        meter: Meter | None = None,
         doorbell: Callable[[float | None], bool] | None = None,
         plugins: PluginNumbers | None = None,
         gates: Sequence[tuple[str, Gate]] = (),
@@ -91,6 +93,7 @@ class Scheduler:
             to_detokenizer=to_detokenizer,
             observers=observers,
             ledger=ledger,
+            meter=meter if meter is not None else Meter(),
             gates=gates,
             tiers=tiers,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jackfield.hookspecs import FaultScope, KVTier
 from jackfield.managers.scheduler.watchers import Ledger
+from jackfield.stack.faults import PLUGIN_ERRORS
 
 QUEUE_BYTES = 256 * 2**20
 """Bytes of blocks that may wait to be written to one tier; what comes beyond is dropped."""
@@ -75,7 +76,7 @@ class TierRunner:
             return False
         try:
             return bool(self._tier.has(key))
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             self.check()
             return False
@@ -118,7 +119,7 @@ class TierRunner:
         try:
             use = self._tier.use()
             return {**counts, "blocks": use.blocks, "bytes": use.bytes, "capacity": use.capacity}
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             return {**counts, "blocks": 0, "bytes": 0, "capacity": 0}
 
@@ -159,7 +160,7 @@ class TierRunner:
                 block = self._tier.get(key)
                 if block is not None and (not isinstance(block, bytes) or len(block) != self._block_bytes):
                     raise BadTierAnswer(f"get returned something else than None or {self._block_bytes} bytes")
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 self._fault(error)
                 block = None
             if block is None:
@@ -175,7 +176,7 @@ class TierRunner:
             self._tier.put(key, block)
             self.counts.writes += 1
             self.counts.bytes_written += len(block)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
         with self._changed:
             self._queued -= len(block)
@@ -184,7 +185,7 @@ class TierRunner:
     def _clear(self) -> None:
         try:
             self._tier.clear()
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
             self._off = True  # it may still hold what was to be forgotten
         with self._changed:
@@ -193,10 +194,10 @@ class TierRunner:
     def _close(self) -> None:
         try:
             self._tier.close()
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._fault(error)
 
-    def _fault(self, error: Exception) -> None:
+    def _fault(self, error: BaseException) -> None:
         self.counts.errors += 1
         try:
             self._ledger.record(self.name, FaultScope.COUNT, error)

@@ -1,0 +1,150 @@
+"""What the calls of plugins cost: their methods are wrapped once, where a process is wired, and count and time themselves.
+
+Of a call that a plugin makes of its own methods nothing is known beyond the sum. Knows no kind but by the table of methods;
+what runs once a layer is not in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import ParamSpec, TypeVar
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Costs = dict[str, dict[str, dict[str, float]]]
+"""Plugin "kind.instance" -> method or hook -> {calls, seconds, exceptions, overruns}."""
+
+METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "schedule_policy": ("start", "budget", "order", "take", "victims", "observe"),
+        "cache": (
+            *("peek", "acquire", "commit", "release", "evict", "slide", "poll", "forest"),
+            *("take_evicted", "take_events", "reset"),
+        ),
+        "attention": ("plan",),
+        "worker": ("launch", "sample", "control"),
+        "gate": ("enter", "poll", "cancel"),
+        "kv_tier": ("has", "get", "put", "clear"),
+        "logits_processor": ("opened", "closed", "tokens", "apply"),
+        "metrics": ("record", "expose"),
+    }
+)
+"""What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks. `sizes` of a cache only reads numbers."""
+
+SECONDS_BETWEEN_LINES = 60.0
+"""Of one method that overruns its budget again and again."""
+
+
+class Cost:
+    """One method of one plugin; its calls come from one thread at a time."""
+
+    __slots__ = ("calls", "exceptions", "overruns", "said_at", "seconds", "told")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seconds = 0.0
+        self.exceptions = 0
+        self.overruns = 0
+        self.told = 0
+        self.said_at = -math.inf
+
+    def as_data(self) -> dict[str, float]:
+        return {
+            "calls": float(self.calls),
+            "seconds": self.seconds,
+            "exceptions": float(self.exceptions),
+            "overruns": float(self.overruns),
+        }
+
+
+class Meter:
+    """One a process.
+
+    budget   seconds that one call may take; a longer one counts as an overrun, and is logged at most once a minute for each
+             method. None: there is no limit
+    """
+
+    def __init__(self, budget: float | None = None, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._budget = math.inf if budget is None else budget
+        self._timer = timer
+        self._costs: dict[str, dict[str, Cost]] = {}
+
+    def wrap(
+        self, plugin: str, method: str, function: Callable[P, R], *, expected: tuple[type[BaseException], ...] = ()
+    ) -> Callable[P, R]:
+        """The function, metered. expected: exceptions with which it answers, which are none of its faults."""
+        cost = self._costs.setdefault(plugin, {}).setdefault(method, Cost())
+        timer, budget = self._timer, self._budget
+
+        @functools.wraps(function)
+        def metered(*args: P.args, **kwargs: P.kwargs) -> R:
+            began = timer()
+            try:
+                return function(*args, **kwargs)
+            except BaseException as error:
+                if not isinstance(error, expected):
+                    cost.exceptions += 1
+                raise
+            finally:
+                spent = timer() - began
+                cost.calls += 1
+                cost.seconds += spent
+                if spent > budget:
+                    self._overrun(plugin, method, cost, spent)
+
+        return metered
+
+    def watch(self, plugin: str, made: T, *, expected: tuple[type[BaseException], ...] = ()) -> T:
+        """Meter the methods of a plugin's object that stand in `METHODS` for its kind. plugin: "kind.instance"."""
+        for method in METHODS[plugin.partition(".")[0]]:
+            function = getattr(made, method, None)
+            if function is not None:
+                # Past a `__setattr__` of the plugin's own, that of a frozen dataclass for instance.
+                object.__setattr__(made, method, self.wrap(plugin, method, function, expected=expected))
+        return made
+
+    def costs(self) -> Costs:
+        """What was called so far. Any thread; a plugin that was never called is left out."""
+        table = {}
+        for plugin, methods in list(self._costs.items()):
+            rows = {method: cost.as_data() for method, cost in list(methods.items()) if cost.calls}
+            if rows:
+                table[plugin] = rows
+        return table
+
+    def _overrun(self, plugin: str, method: str, cost: Cost, spent: float) -> None:
+        cost.overruns += 1
+        now = self._timer()
+        if now - cost.said_at < SECONDS_BETWEEN_LINES:
+            return
+        more, cost.told = cost.overruns - cost.told - 1, cost.overruns
+        cost.said_at = now
+        log.warning(
+            "plugin %s: %s took %.3f ms, the budget is %g ms (--plugin-time-budget)%s",
+            plugin,
+            method,
+            spent * 1e3,
+            self._budget * 1e3,
+            f"; {more} more since the last such line" if more else "",
+        )
+
+
+def merged(*tables: Costs) -> Costs:
+    """The sums of several processes."""
+    sums: Costs = {}
+    for table in tables:
+        for plugin, methods in table.items():
+            for method, row in methods.items():
+                into = sums.setdefault(plugin, {}).setdefault(method, dict.fromkeys(row, 0.0))
+                for name, value in row.items():
+                    into[name] += value
+    return sums
