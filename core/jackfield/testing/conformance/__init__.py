@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.event_loop import EventLoopConformance
     from jackfield.testing.conformance.gate import GateConformance
     from jackfield.testing.conformance.kv_tier import KvTierConformance
+    from jackfield.testing.conformance.loader import LoaderConformance
     from jackfield.testing.conformance.logits_processor import LogitsProcessorConformance
     from jackfield.testing.conformance.metrics import MetricsConformance
     from jackfield.testing.conformance.model import ModelConformance
@@ -38,6 +39,7 @@ __all__ = [
     "EventLoopConformance",
     "GateConformance",
     "KvTierConformance",
+    "LoaderConformance",
     "LogitsProcessorConformance",
     "MetricsConformance",
     "ModelConformance",
