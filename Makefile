@@ -29,6 +29,8 @@ demo: setup
 	@$(BIN)/jackfield generate --chat --temperature 0 --max-new-tokens 60 "$(PROMPT)"
 
 test: setup
+	@# The hundreds of processes that tests start need not compile the sources again, where Python may not write what it compiled.
+	$(BIN)/python -m compileall -q core plugins
 	$(BIN)/python -m pytest -q --numprocesses $(WORKERS)
 
 lint: setup

@@ -69,7 +69,7 @@ def make_environment(folder: Path, wheels: Iterable[Path]) -> Environment:
     """A new environment with exactly these wheels, and our own third-party packages."""
     venv.create(folder, with_pip=False, symlinks=True)
     environment = Environment(folder)
-    install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", *(str(wheel) for wheel in wheels)]
+    install = ["install", "--quiet", "--no-deps", "--no-index", *(str(wheel) for wheel in wheels)]
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", environment.python, *install],
         check=True,

@@ -53,7 +53,8 @@ class Tokenizer:
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._plain_lock = threading.Lock()
         self._plain: tokenizers.Tokenizer | None = None
-        decoder = json.loads(library.to_str())["decoder"]
+        # The decoder's own state is its entry of tokenizer.json; to write all of the file for it takes a tenth of a second.
+        decoder = None if library.decoder is None else json.loads(library.decoder.__getstate__())
         self._scheme: DecodingScheme = scheme_for(decoder, self.id_to_token, self._decode_all)
 
     @classmethod

@@ -12,6 +12,7 @@ import pytest
 from jackfield.hookspecs import WorkerLimits
 from jackfield.managers.scheduler.config import SchedulerConfig, check_limits
 from jackfield.managers.scheduler.window import most_held
+from jackfield.testing.covering import pairwise
 from jackfield_scheduler_policies.priority import PriorityFirst, PriorityOptions
 from jackfield_worker_simulated.errors import SimulationError
 from tests.unit.scheduler.windowed import WindowedRun
@@ -63,14 +64,13 @@ def crowd_without_window(seed: int) -> dict[str, list[int]]:
     return {rid: answer.ids for rid, answer in run.answers.items()}
 
 
-@pytest.mark.parametrize("page_size", [1, 4])
-@pytest.mark.parametrize("chunk", [None, 8, -1])
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("cache", ["chunk", "lru"])
-def test_answers_are_those_of_a_model_that_keeps_everything(
-    cache: str, depth: int, chunk: int | None, page_size: int
-) -> None:
+SHAPES = pairwise({"cache": ["chunk", "lru"], "depth": [1, 2, 3], "chunk": [None, 8, -1], "page_size": [1, 4]})
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape.values())))
+def test_answers_are_those_of_a_model_that_keeps_everything(shape: dict[str, Any]) -> None:
     """A window pool that holds little more than one request at its largest, and a whole pool that holds some."""
+    cache, depth, chunk, page_size = shape.values()
     step = {None: 16, 8: 8, -1: 128}[chunk] + 1
     slots = min(256, most_held(WINDOW, page_size, step))
     run = WindowedRun(
