@@ -167,17 +167,17 @@ _MODULES = (
     "markers",
     "kv",
     "common",
+    "loader",
     "attention",
+    "model",
     "cache",
     "decisions",
     "event_loop",
     "gate",
     "kv_tier",
-    "loader",
     "logits_processor",
     "logprobs",
     "metrics",
-    "model",
     "mover",
     "observer",
     "ops",
@@ -186,7 +186,8 @@ _MODULES = (
     "worker",
     "specs",
 )
-"""Where a name is looked for, in this order: what needs no NumPy comes first."""
+"""Where a name is looked for, in this order: what needs no NumPy comes first, then what a look at the
+stack needs."""
 
 __all__ = [
     "CORE_LAYOUTS",

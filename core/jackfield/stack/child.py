@@ -1,38 +1,74 @@
-"""One question to a fresh interpreter: JSON in on stdin, JSON out on stdout, a refusal told as the child worded it.
+"""One question to another process: JSON in, JSON out, a refusal told as the child worded it.
 
-For what must not happen in this process: importing plugins so as to look at them.
+For what must not happen in this process: importing plugins so as to look at them. The module that asks has a function
+`answer(order)`, which the child calls.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.stack.imports import told
+
+_MAIN = "import sys; from jackfield.stack.child import serve_child; sys.exit(serve_child(sys.argv[1]))"
 
 
 class ChildFailure(Exception):
     """The child crashed. The text is its last words."""
 
 
-def call_in_child(module: str, order: dict[str, Any], *, limit: float | None = None) -> Any:
-    """Run `python -m module` with this process's import path and return its answer.
+def call_in_child(module: str, order: dict[str, Any], *, fresh: bool = False, limit: float | None = None) -> Any:
+    """Call `module.answer(order)` in a child with this process's import path, and return what it returns.
 
-    limit   seconds after which a child that has not answered is killed
+    fresh   in a new interpreter, whatever that takes; else a fork of this process will do, where that is safe: it need not
+            import again what is here already
+    limit   seconds after which a fresh child that has not answered is killed
 
     Raises ConfigurationError with the child's message, or ChildFailure.
     """
-    # -P: the child looks for modules where this process does, not in the folder in which the user happens to be.
     request = json.dumps({"path": sys.path, "order": order}, default=str)
+    told, words, code = _forked(module, request) if may_fork() and not fresh else _fresh(module, request, limit)
+    try:
+        reply = json.loads(told)
+    except ValueError:
+        said = words.strip().splitlines() or ["it said nothing"]
+        raise ChildFailure(f"the process of {module} ended with code {code}: {said[-1]}") from None
+    if "refused" in reply:
+        raise ConfigurationError(reply["refused"])
+    if "crashed" in reply:
+        raise ChildFailure(reply["crashed"])
+    return reply["answer"]
+
+
+def may_fork() -> bool:
+    """Not beside other threads, whose locks nobody would open in the child, nor beside torch, which has such threads."""
+    return sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
+
+
+def serve_child(module: str) -> int:
+    """A fresh child's life: read the order, do the work, write the answer. Returns the exit code."""
+    # Whatever a plugin prints while it is imported must not get between the lines of the answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    with answers:
+        answers.write(_reply(module, sys.stdin.read()))
+    return 0
+
+
+def _fresh(module: str, request: str, limit: float | None) -> tuple[str, str, int]:
+    """What the child answered, what else it said, and its exit code."""
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", module],
+            # -P: the child looks for modules where this process does, not in the folder in which the user happens to be.
+            [sys.executable, "-P", "-c", _MAIN, module],
             input=request,
             capture_output=True,
             text=True,
@@ -44,34 +80,46 @@ def call_in_child(module: str, order: dict[str, Any], *, limit: float | None = N
         )
     except subprocess.TimeoutExpired:
         raise ChildFailure(f"it had not answered after {limit:g} seconds, and was killed") from None
-    try:
-        answer = json.loads(ended.stdout)
-    except ValueError:
-        words = ended.stderr.strip().splitlines() or ["it said nothing"]
-        raise ChildFailure(f"python -m {module} ended with code {ended.returncode}: {words[-1]}") from None
-    if "refused" in answer:
-        raise ConfigurationError(answer["refused"])
-    if "crashed" in answer:
-        raise ChildFailure(answer["crashed"])
-    return answer["answer"]
+    return ended.stdout, ended.stderr, ended.returncode
 
 
-def serve_child(work: Callable[[dict[str, Any]], Any]) -> int:
-    """The child's side: read the order, do the work, write the answer. Returns the exit code."""
-    # Whatever a plugin prints while it is imported must not get between the lines of the answer.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    request = json.loads(sys.stdin.read())
-    sys.path[:] = request["path"]
-    reply: dict[str, Any]
+def _forked(module: str, request: str) -> tuple[str, str, int]:
+    ours, theirs = os.pipe()
+    with tempfile.TemporaryFile() as words:
+        pid = os.fork()
+        if pid == 0:
+            _live_forked(module, request, theirs, words.fileno())
+        os.close(theirs)
+        with os.fdopen(ours, encoding="utf-8", errors="replace") as answers:
+            told = answers.read()
+        _, status = os.waitpid(pid, 0)
+        words.seek(0)
+        return told, words.read().decode(errors="replace"), os.waitstatus_to_exitcode(status)
+
+
+def _live_forked(module: str, request: str, answers: int, words: int) -> None:
+    """Does not return, and flushes nothing that the parent had begun to write."""
+    code = 1
     try:
-        reply = {"answer": work(request["order"])}
-        text = json.dumps(reply)
+        for descriptor in (1, 2):
+            os.dup2(words, descriptor)
+        sys.stdout = sys.stderr = open(os.dup(2), "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - for its life
+        with os.fdopen(answers, "w", encoding="utf-8") as stream:
+            stream.write(_reply(module, request))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _reply(module: str, request: str) -> str:
+    order = json.loads(request)
+    sys.path[:] = order["path"]
+    try:
+        return json.dumps({"answer": importlib.import_module(module).answer(order["order"])})
     except ConfigurationError as error:
-        text = json.dumps({"refused": str(error)})
+        return json.dumps({"refused": str(error)})
     except (Exception, SystemExit) as error:
         traceback.print_exc()
-        text = json.dumps({"crashed": told(error)})
-    with answers:
-        answers.write(text)
-    return 0
+        from jackfield.stack.imports import told
+
+        return json.dumps({"crashed": told(error)})

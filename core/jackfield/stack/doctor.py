@@ -94,7 +94,7 @@ def examine_row(row: PluginRow, *, limit: float, bare: float) -> Examined:
         return Examined(row=row, findings=(_of_status(row),))
     order = {"plugin": msgspec.to_builtins(as_selected(row, "it is examined"))}
     try:
-        told = call_in_child("jackfield.stack.examination", order, limit=limit)
+        told = call_in_child("jackfield.stack.examination", order, fresh=True, limit=limit)
     except (ChildFailure, ConfigurationError) as error:
         remedy = f"import {row.module} by hand: python -X faulthandler -c 'import {row.module}'"
         return Examined(row=row, findings=(_error("examination", f"its examination failed: {error}", remedy),))

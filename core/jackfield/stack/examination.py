@@ -21,7 +21,6 @@ from jackfield.config.device import DeviceDescription, describe_device
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.markers import PROJECT
 from jackfield.stack import probes
-from jackfield.stack.child import serve_child
 from jackfield.stack.deprecation import hook_uses, method_uses
 from jackfield.stack.deprecation import told as told_deprecation
 from jackfield.stack.errors import PluginLoadError
@@ -66,7 +65,7 @@ class TorchWatch:
         return self._import(name, *args, **kwargs)
 
 
-def examine(order: dict[str, Any]) -> dict[str, Any]:
+def answer(order: dict[str, Any]) -> dict[str, Any]:
     """Imports options, parameters and probe before the module: what may not need torch before what may.
 
     order: {plugin: a `SelectedPlugin`}.
@@ -205,7 +204,3 @@ def _probed(reference: str) -> dict[str, Any]:
     need = Need(device="cpu", dtype="float32")
     device: DeviceDescription = describe_device("cpu")
     return {"problems": probes.ask_probe(reference, need, device)}
-
-
-if __name__ == "__main__":
-    sys.exit(serve_child(examine))

@@ -6,7 +6,6 @@ configuration only, never a weight.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from jackfield.hookspecs import ModelShape, ModelSourceError, Shard, Unsupported
 from jackfield.stack.access import Access
 from jackfield.stack.catalogue import Catalogue, PluginRow
 from jackfield.stack.checks import manifest_of
-from jackfield.stack.child import ChildFailure, call_in_child, serve_child
+from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery import discover
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.implementations import named_arguments
@@ -125,20 +124,21 @@ def _gather_in_child(args: ServerArgs, path: Path | None, device: DeviceDescript
         "name": name,
     }
     try:
-        answer = call_in_child(__name__, order)
+        told = call_in_child(__name__, order)
     except ChildFailure as error:
         raise ConfigurationError(f"the model's facts could not be gathered: {error}") from error
-    config = ModelConfig.from_hf(answer["config"], source=answer["source"], context_length=args.context_length)
+    config = ModelConfig.from_hf(told["config"], source=told["source"], context_length=args.context_length)
     return ModelFacts(
         name=name,
-        file=answer["file"],
-        files=tuple(answer["files"]),
+        file=told["file"],
+        files=tuple(told["files"]),
         config=config,
-        shape=msgspec.convert(answer["shape"], ModelShape | None),
+        shape=msgspec.convert(told["shape"], ModelShape | None),
     )
 
 
-def _answer(order: dict[str, Any]) -> dict[str, Any]:
+def answer(order: dict[str, Any]) -> dict[str, Any]:
+    """The child's part, see `child.py`."""
     path = None if order["path"] is None else Path(order["path"])
     args = ServerArgs.model_validate(order["args"])
     facts = gather_model_facts(
@@ -156,7 +156,3 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
         "source": facts.config.source,
         "shape": msgspec.to_builtins(facts.shape),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(serve_child(_answer))

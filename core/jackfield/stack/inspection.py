@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import BaseModel
 from jackfield.config.errors import ConfigurationError
 from jackfield.stack.catalogue import PluginRow
 from jackfield.stack.checks import manifest_of
-from jackfield.stack.child import ChildFailure, call_in_child, serve_child
+from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.imports import import_object
 from jackfield.stack.options import validated_options
@@ -70,7 +69,8 @@ def _ask(task: str, plugins: list[SelectedPlugin], model: str | None = None) -> 
         raise ConfigurationError(f"the options could not be looked at: {error}") from error
 
 
-def _answer(order: dict[str, Any]) -> Any:
+def answer(order: dict[str, Any]) -> Any:
+    """The child's part, see `child.py`."""
     plugins = msgspec.convert(order["plugins"], list[SelectedPlugin])
     if order["task"] == "check":
         for plugin in plugins:
@@ -127,7 +127,3 @@ def _type(entry: dict[str, Any], schema: dict[str, Any]) -> str:
         items = _type(entry["items"], schema)
         return f"array of ({items})" if " | " in items else f"array of {items}"
     return str(entry.get("type", "any"))
-
-
-if __name__ == "__main__":
-    sys.exit(serve_child(_answer))

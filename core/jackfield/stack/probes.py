@@ -6,18 +6,18 @@ A probe's module imports no torch. `explain` must import no plugin at all, so it
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from jackfield.config.device import DeviceDescription
+from jackfield.config.errors import did_you_mean
 from jackfield.hookspecs import Need, Problem
 from jackfield.stack.catalogue import PluginRow
-from jackfield.stack.child import ChildFailure, call_in_child, serve_child
+from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.implementations import named_arguments
+from jackfield.stack.implementations import declared_parameters, named_arguments
 from jackfield.stack.imports import import_plugin_module, told
 from jackfield.stack.resolved import SelectedPlugin
 from jackfield.stack.selection import as_selected
@@ -58,7 +58,11 @@ def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str
     module, _, name = reference.partition(":")
     try:
         check = getattr(importlib.import_module(module), name)
-        answer = check(**named_arguments(check, {"need": need, "device": device}))
+        given = {"need": need, "device": device}
+        unknown = [argument for argument in declared_parameters(check) if argument not in given]
+        if unknown:
+            return [f"its probe {reference} has the unknown argument {unknown[0]!r}{did_you_mean(unknown[0], given)}"]
+        answer = check(**named_arguments(check, given))
         wrong = [item for item in answer if not isinstance(item, Problem)]
     except (Exception, SystemExit) as error:
         return [f"its probe {reference} failed: {told(error)}"]
@@ -77,13 +81,10 @@ def _ask(plugin: SelectedPlugin, need: Need, device: DeviceDescription) -> list[
     return ask_probe(plugin.manifest.probe, need, device)
 
 
-def _answer(order: dict[str, Any]) -> list[str]:
+def answer(order: dict[str, Any]) -> list[str]:
+    """The child's part, see `child.py`."""
     return _ask(
         msgspec.convert(order["plugin"], SelectedPlugin),
         msgspec.convert(order["need"], Need),
         msgspec.convert(order["device"], DeviceDescription),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(serve_child(_answer))
