@@ -21,9 +21,10 @@ from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.schemas.common import Native, OpenAI
-from jackfield.hookspecs import KINDS, SPECS, common, decisions, kv, logprobs, mover, tables
+from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, common, decisions, kv, logprobs, mover, tables
 from jackfield.observability.metrics import GROUPS, PREFIX
 from jackfield.stack.discovery import discover
+from jackfield.stack.hooks import hook_table
 from jackfield.stack.own import OWN_DISTRIBUTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -73,6 +74,10 @@ def hooks() -> Iterator[str]:
     for module, specs in _specs_by_module().items():
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
+        (kind,) = {hook_table()[name].kind for spec in specs for name in vars(spec) if name in hook_table()}
+        state = "frozen" if KINDS[kind].contract[0] else "provisional"
+        version = KINDS[kind].contract_version
+        yield f'Contract {version}, {state}: `contract = {{ {kind} = "{version}" }}` ([versions](../versioning.md)).\n'
         for spec in specs:
             if spec.__doc__:
                 yield f"{inspect.cleandoc(spec.__doc__)}\n"
@@ -96,6 +101,35 @@ def _specs_by_module() -> dict[ModuleType, list[type]]:
         assert module is not None
         found.setdefault(module, []).append(spec)
     return found
+
+
+def hook_examples() -> Iterator[str]:
+    """Every example of a hook as one module, which mypy checks: those of lifecycle hooks are methods of one observer."""
+    yield '"""The examples of the hooks, one after the other. Written by `make docs` from the code; do not edit."""\n'
+    yield "from __future__ import annotations\n"
+    yield "from collections import Counter\nfrom collections.abc import Mapping, Sequence\nfrom typing import TextIO\n"
+    examples = {
+        name: _example(function) for spec in SPECS for name, function in vars(spec).items() if name in hook_table()
+    }
+    words = {"WaitReason", *(word for text in examples.values() for word in re.findall(r"\w+", text))}
+    yield "from jackfield.hookspecs import ("
+    yield from (f"    {name}," for name in sorted(words & set(hookspecs.__all__)))
+    yield ")\n\n"
+    yield "class Observer:"
+    yield '    """What the examples of lifecycle hooks call `self`."""\n'
+    yield "    file: TextIO\n    tokens: int\n    retractions: int\n    rows: list[object]\n    reasons: Counter[WaitReason]\n"
+    for name in LIFECYCLE_HOOKS:
+        yield textwrap.indent(examples.pop(name), "    ") + "\n"
+    for example in examples.values():
+        yield f"\n{example}\n"
+
+
+def _example(function: Callable[..., Any]) -> str:
+    """What stands indented under "Example:" in a hook's docstring."""
+    _, found, example = (inspect.getdoc(function) or "").partition("Example:\n\n")
+    if not found:
+        raise RuntimeError(f"the docstring of {function.__name__} has no example")
+    return textwrap.dedent(example).rstrip()
 
 
 def _classes(module: Any, *but: type) -> Iterator[str]:
@@ -376,6 +410,7 @@ PAGES = {
     "endpoints.md": endpoints,
     "options.md": options,
     "hooks.md": hooks,
+    "hook_examples.py": hook_examples,
     "stack-file.md": stack_file,
     "plugins.md": plugins,
     "metrics.md": metrics,
@@ -385,7 +420,7 @@ PAGES = {
 def main() -> int:
     stale = []
     for name, page in PAGES.items():
-        text = NOTE + "\n".join(page()).rstrip() + "\n"
+        text = (NOTE if name.endswith(".md") else "") + "\n".join(page()).rstrip() + "\n"
         file = REFERENCE / name
         if "--check" in sys.argv:
             if not file.exists() or file.read_text() != text:

@@ -175,7 +175,8 @@ class AttentionSpecs:
         phases when one plugin is chosen for both. Cost: any. Example:
 
             @hookimpl
-            def jackfield_attention_backend(context):
+            def jackfield_attention_backend(context: AttentionContext) -> AttentionBackend:
                 from my_package.backend import MyBackend  # heavy imports belong inside
+
                 return MyBackend(context)
         """

@@ -242,6 +242,8 @@ class PrefixCacheSpecs:
         Process: scheduler. When: once at start, after the pool was sized. Cost: any. Example:
 
             @hookimpl
-            def jackfield_prefix_cache(context):
-                return RadixCache(page_size=context.page_size)
+            def jackfield_prefix_cache(context: CacheContext) -> PrefixCache:
+                from my_package.cache import MyCache
+
+                return MyCache(page_size=context.page_size)
         """

@@ -42,7 +42,9 @@ class InFlight(Protocol):
     @property
     def deferred(self) -> bool: ...
 
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """Whether its results are there, so that a commit would not wait."""
+        ...
 
 
 class SchedulerPhases(Protocol):
@@ -117,6 +119,8 @@ class EventLoopSpecs:
         Process: scheduler. When: once at start. Cost: any. Example:
 
             @hookimpl
-            def jackfield_event_loop(context):
-                return NormalLoop(context.phases)
+            def jackfield_event_loop(context: EventLoopContext) -> EventLoop:
+                from my_package.loop import MyLoop
+
+                return MyLoop(context.phases)
         """

@@ -87,6 +87,8 @@ class GateSpecs:
         Process: scheduler. When: once at start. Cost: any. Example:
 
             @hookimpl
-            def jackfield_gate(context):
-                return GrammarGate(context.options)
+            def jackfield_gate(context: GateContext) -> Gate:
+                from my_package.gate import MyGate
+
+                return MyGate(context.options)
         """

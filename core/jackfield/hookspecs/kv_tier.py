@@ -91,6 +91,8 @@ class KVTierSpecs:
         Process: scheduler. When: once at start, after the worker. Cost: any; a store on disk may read its index. Example:
 
             @hookimpl
-            def jackfield_kv_tier(context):
-                return HostTier(context.options, context.block_bytes)
+            def jackfield_kv_tier(context: KVTierContext) -> KVTier:
+                from my_package.tier import MyTier
+
+                return MyTier(context.options, context.block_bytes)
         """

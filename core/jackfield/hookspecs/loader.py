@@ -105,6 +105,8 @@ class LoaderSpecs:
         Which paths a loader takes stands in its manifest (`files`). Example:
 
             @hookimpl
-            def jackfield_model_source(context):
-                return GgufSource(context.path)
+            def jackfield_model_source(context: LoaderContext) -> ModelSource:
+                from my_package.source import MySource
+
+                return MySource(context.path)
         """

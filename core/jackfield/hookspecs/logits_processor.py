@@ -108,11 +108,12 @@ class LogitsProcessorSpecs:
         """Make the processor.
 
         Process: scheduler (the worker's side); the main process imports the module too, and the model that the manifest
-        names under `parameters`, and checks requests with it: neither may import torch. When: once at start. Cost of the
-        object's methods: on the path of every token of the requests that ask for it, and of no other. Example:
+        names under `parameters`, and checks requests with it: neither may import torch. When: once at start. Cost: any;
+        the object's methods are on the path of every token of the requests that ask for it, and of no other. Example:
 
             @hookimpl
-            def jackfield_logits_processor(context):
+            def jackfield_logits_processor(context: LogitsProcessorContext) -> LogitsProcessor:
                 from my_package.allow import AllowList
+
                 return AllowList(context.vocab_size)
         """

@@ -88,6 +88,8 @@ class MetricsSpecs:
         Process: main. When: once at start for every use of the plugin. Cost: any. Example:
 
             @hookimpl
-            def jackfield_metrics_sink(context):
-                return PrometheusSink(context)
+            def jackfield_metrics_sink(context: MetricsContext) -> MetricsSink:
+                from my_package.sink import MySink
+
+                return MySink(context)
         """

@@ -134,15 +134,19 @@ class LifecycleSpecs:
         Open files here. Example:
 
             @hookimpl
-            def jackfield_process_started(self, process):
-                log.info("serving with stack %s", process.stack_hash)
+            def jackfield_process_started(self, process: ProcessInfo) -> None:
+                self.file = open(f"{process.role}.log", "a")
         """
 
     @hookspec
     def jackfield_process_stopping(self, process: ProcessInfo) -> None:
         """Process: each. When: once, at an orderly end, for a quarantined observer too. Cost: bounded; flush and close.
 
-        Example: `self.file.close()`
+        Example:
+
+            @hookimpl
+            def jackfield_process_stopping(self, process: ProcessInfo) -> None:
+                self.file.close()
         """
 
     @hookspec
@@ -150,7 +154,11 @@ class LifecycleSpecs:
         """Process: main. When: after validation and tokenization. How often: once a call of the API, with all its
         requests. Cost: on the request's path, keep it under 50 µs.
 
-        Example: `counter.update(r.prompt_tokens for r in requests)`
+        Example:
+
+            @hookimpl
+            def jackfield_requests_received(self, requests: Sequence[RequestReceived]) -> None:
+                self.tokens += sum(request.prompt_tokens for request in requests)
         """
 
     @hookspec
@@ -158,21 +166,33 @@ class LifecycleSpecs:
         """Process: main. When: when the answer is complete, all stage times known. How often: at most once a message from
         the detokenizer. Cost: on the path of other requests' tokens, keep it under 50 µs.
 
-        Example: `rows.extend(asdict(r) for r in requests)`
+        Example:
+
+            @hookimpl
+            def jackfield_requests_finished(self, requests: Sequence[RequestFinished]) -> None:
+                self.rows.extend((request.rid, request.e2e_latency) for request in requests)
         """
 
     @hookspec
     def jackfield_batch_scheduled(self, batch: BatchScheduled) -> None:
         """Process: scheduler. When: before launch. How often: once a step. Cost: adds to every step.
 
-        Example: `histogram.observe(len(batch.uids))`
+        Example:
+
+            @hookimpl
+            def jackfield_batch_scheduled(self, batch: BatchScheduled) -> None:
+                self.rows.append((batch.step, len(batch.uids)))
         """
 
     @hookspec
     def jackfield_batch_committed(self, record: StepRecord) -> None:
         """Process: scheduler. When: after the results were applied. How often: once a step. Cost: adds to every step.
 
-        Example: `steps.append((record.step, record.ended - record.started))`
+        Example:
+
+            @hookimpl
+            def jackfield_batch_committed(self, record: StepRecord) -> None:
+                self.rows.append((record.step, record.ended - record.started))
         """
 
     @hookspec
@@ -183,7 +203,7 @@ class LifecycleSpecs:
         Example:
 
             @hookimpl
-            def jackfield_step_decided(self, decision):
+            def jackfield_step_decided(self, decision: StepDecision) -> None:
                 if decision.stopped is not None:
                     self.reasons[decision.stopped.reason] += 1
         """
@@ -193,14 +213,23 @@ class LifecycleSpecs:
         """Process: scheduler. When: requests have ended or were refused; each life is told once, whole. How often: at most
         once a turn. Cost: adds to such turns.
 
-        Example: `rows.extend(lives)`
+        Example:
+
+            @hookimpl
+            def jackfield_requests_explained(self, lives: Sequence[RequestLife]) -> None:
+                self.rows.extend(life["id"] for life in lives)
         """
 
     @hookspec
     def jackfield_requests_retracted(self, uids: Sequence[int]) -> None:
-        """Process: scheduler. When: after running requests gave their memory back. How often: at most once a step.
+        """Process: scheduler. When: after running requests gave their memory back. How often: at most once a step. Cost: adds to
+        such a step.
 
-        Example: `retractions.inc(len(uids))`
+        Example:
+
+            @hookimpl
+            def jackfield_requests_retracted(self, uids: Sequence[int]) -> None:
+                self.retractions += len(uids)
         """
 
     @hookspec
@@ -208,7 +237,11 @@ class LifecycleSpecs:
         """Process: scheduler. When: after a step in which the prefix cache changed, and in a turn without a
         step if it changed in between (a flush, an abort). How often: at most once a turn. Cost: adds to every such turn.
 
-        Example: `router.publish(events)`
+        Example:
+
+            @hookimpl
+            def jackfield_cache_events(self, events: Sequence[CacheEvent]) -> None:
+                self.rows.extend((event.action, event.length) for event in events)
         """
 
     @hookspec
@@ -217,7 +250,11 @@ class LifecycleSpecs:
         decided, in the others before they hear of a request that ended under the new stack. How often: once a swap.
         Cost: in the scheduler it adds to one turn.
 
-        Example: `log.info("epoch %d: stack %s", stack.epoch, stack.stack_hash)`
+        Example:
+
+            @hookimpl
+            def jackfield_stack_changed(self, stack: StackChanged) -> None:
+                self.rows.append((stack.epoch, stack.stack_hash))
         """
 
 

@@ -163,7 +163,8 @@ class OpsSpecs:
         Process: scheduler (the worker's side). When: once at start, before the model is built. Cost: any. Example:
 
             @hookimpl
-            def jackfield_ops(context):
+            def jackfield_ops(context: OpsContext) -> Ops:
                 from my_package.ops import MyOps
+
                 return MyOps(context)
         """

@@ -144,6 +144,8 @@ class SchedulePolicySpecs:
         Cost: any. Example:
 
             @hookimpl
-            def jackfield_schedule_policy(context):
+            def jackfield_schedule_policy(context: PolicyContext) -> SchedulePolicy:
+                from my_package.policy import ShortestFirst
+
                 return ShortestFirst()
         """

@@ -345,8 +345,10 @@ class WorkerSpecs:
         Process: scheduler. When: once at start. Cost: the model's loading time. Example:
 
             @hookimpl
-            def jackfield_model_worker(context):
-                return SimulatedWorker(context)
+            def jackfield_model_worker(context: WorkerContext) -> ModelWorker:
+                from my_package.worker import MyWorker
+
+                return MyWorker(context)
         """
 
 

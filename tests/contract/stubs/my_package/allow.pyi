@@ -1,0 +1,3 @@
+from jackfield.hookspecs import LogitsProcessor
+
+def AllowList(vocab_size: int) -> LogitsProcessor: ...

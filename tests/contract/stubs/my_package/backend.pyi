@@ -1,0 +1,3 @@
+from jackfield.hookspecs import AttentionBackend, AttentionContext
+
+def MyBackend(context: AttentionContext) -> AttentionBackend: ...

@@ -1,0 +1,3 @@
+from jackfield.hookspecs import PrefixCache
+
+def MyCache(*, page_size: int) -> PrefixCache: ...

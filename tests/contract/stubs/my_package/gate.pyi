@@ -1,0 +1,3 @@
+from jackfield.hookspecs import Gate
+
+def MyGate(options: object) -> Gate: ...

@@ -1,0 +1,3 @@
+from jackfield.hookspecs import EventLoop, SchedulerPhases
+
+def MyLoop(phases: SchedulerPhases) -> EventLoop: ...

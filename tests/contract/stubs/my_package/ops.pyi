@@ -1,0 +1,3 @@
+from jackfield.hookspecs import Ops, OpsContext
+
+def MyOps(context: OpsContext) -> Ops: ...

@@ -1,0 +1,3 @@
+from jackfield.hookspecs import SchedulePolicy
+
+def ShortestFirst() -> SchedulePolicy: ...

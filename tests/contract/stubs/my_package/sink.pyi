@@ -1,0 +1,3 @@
+from jackfield.hookspecs import MetricsContext, MetricsSink
+
+def MySink(context: MetricsContext) -> MetricsSink: ...

@@ -1,0 +1,3 @@
+from jackfield.hookspecs import KVTier
+
+def MyTier(options: object, block_bytes: int) -> KVTier: ...

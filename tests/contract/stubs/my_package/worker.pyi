@@ -1,0 +1,3 @@
+from jackfield.hookspecs import ModelWorker, WorkerContext
+
+def MyWorker(context: WorkerContext) -> ModelWorker: ...
