@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jackfield.entrypoints.metrics_hub import MetricsHub
-from jackfield.hookspecs import Metric, MetricsSink, Sample
+from jackfield.hookspecs import Metric, MetricsSink, Sample, Scrape
 from jackfield.observability.metrics import METRICS
 from jackfield.stack.faults import FaultLedger
 from jackfield.testing.conformance.snapshot import snapshot
@@ -46,7 +46,7 @@ class MetricsConformance(Conformance):
 
     def text(self, sink: MetricsSink) -> str:
         """What a scrape sees, or the end of the check for a sink that is not scraped."""
-        answer = sink.expose("")
+        answer = sink.expose(Scrape())
         if answer is None:
             sink.close()
             self.not_claimed("expose is not answered: this sink is not scraped")
@@ -74,7 +74,7 @@ class MetricsConformance(Conformance):
         odd = 'a "b"\nc\\d,e=f:g|h#🐦 ñ'
         sink = self.declared(labels=(("model_name", odd), ("stack", "ab12")))
         sink.record([Sample(name="made_total", value=1, labels=(("what", odd),))])
-        if (answer := sink.expose("")) is not None:
+        if (answer := sink.expose(Scrape())) is not None:
             answer.body.decode()
         sink.close()
 
@@ -99,8 +99,8 @@ class MetricsConformance(Conformance):
             self.measured(f"refused with {type(error).__name__}", 1)
         sink.record(SAMPLES)
         for accept in ACCEPTS:
-            sink.expose(accept)
-        if sink.expose("") is not None:
+            sink.expose(Scrape(accept=accept))
+        if sink.expose(Scrape()) is not None:
             assert value(self.text(sink), "jackfield_made_now") == 3, "the gauge's last value is not what a scrape sees"
         sink.close()
 
@@ -130,7 +130,7 @@ class MetricsConformance(Conformance):
         one, two = self.declared(), self.declared()
         one.record([Sample(name="made_now", value=9)])
         two.record([Sample(name="made_now", value=4)])
-        if one.expose("") is not None:
+        if one.expose(Scrape()) is not None:
             assert value(self.text(one), "jackfield_made_now") == 9, "one sink shows the other's value"
         one.close()
         two.close()
@@ -144,7 +144,7 @@ class MetricsConformance(Conformance):
         def scrape() -> None:
             try:
                 for accept in ACCEPTS * 10:
-                    answer = sink.expose(accept)
+                    answer = sink.expose(Scrape(accept=accept))
                     assert answer is not None, "a sink that is scraped answered None"
                     assert answer.content_type, "an answer without a content type"
                     assert b"made_now" in answer.body, "an answer without a declared metric"
