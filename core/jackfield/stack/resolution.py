@@ -291,6 +291,7 @@ class _Resolver:
     def _leave_open(self, kind: str, what: str) -> None:
         self.undecided.add(kind)
         self.notes.append(f"the model is not here yet, so it is open {what}")
+        self.selector.set_aside(kind, f"open: the model is not here yet, and decides {what}")
 
     def _check_options(self) -> None:
         """Options for an instance that is not in the stack would be without effect."""
@@ -312,6 +313,7 @@ class _Resolver:
 
     def _rejected(self) -> tuple[Rejected, ...]:
         """Without repeats, and without those that another phase or use did choose."""
+        self.selector.set_aside_what_has_no_kind()
         chosen = {instance_key(plugin.kind, plugin.name) for plugin in self.plugins}
         seen = dict.fromkeys(self.selector.rejected)
         return tuple(item for item in seen if instance_key(item.kind, item.name) not in chosen)

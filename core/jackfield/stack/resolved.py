@@ -67,11 +67,16 @@ class SelectedPlugin:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """An installed plugin that was not chosen, and why."""
+    """An installed plugin that was not chosen, and why.
+
+    kind, name   "" where a broken file names none
+    origin       distribution and version, or the file
+    """
 
     kind: str
     name: str
     reason: str
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,7 +113,13 @@ class Selector:
         for row in self._catalogue.rows(kind):
             if row.name and row.name not in names:
                 why = self._denial(row) or (reason if row.status is Status.OK else row.problem)
-                self.rejected.append(Rejected(kind=kind, name=row.name, reason=why))
+                self.rejected.append(_rejected(row, why))
+
+    def set_aside_what_has_no_kind(self) -> None:
+        """Whatever is installed for a kind that this core does not know, or is too broken to name one."""
+        self.rejected += [
+            _rejected(row, row.problem) for row in self._catalogue if row.kind not in KINDS or not row.name
+        ]
 
     def only_named(self, row: PluginRow) -> str | None:
         """Why automatic selection passes over a healthy row, or None."""
@@ -156,7 +162,7 @@ class Selector:
     def _reject(self, kind: str, chosen: set[tuple[str, str]], why: Callable[[PluginRow], str]) -> None:
         for row in self._catalogue.rows(kind):
             if row.name and (row.distribution, row.name) not in chosen:
-                self.rejected.append(Rejected(kind=kind, name=row.name, reason=why(row)))
+                self.rejected.append(_rejected(row, why(row)))
 
     def _none_usable(self, kind: str, judge: Judge) -> str:
         rows = [row for row in self._catalogue.rows(kind) if row.name]
@@ -190,6 +196,10 @@ def as_selected(
         path=None if row.path is None else str(row.path),
         digest=row.digest,
     )
+
+
+def _rejected(row: PluginRow, reason: str) -> Rejected:
+    return Rejected(kind=row.kind, name=row.name, reason=reason, origin=row.origin)
 
 
 def priority(row: PluginRow) -> int:

@@ -311,7 +311,7 @@ def test_explain_json_holds_args_stack_and_topology(capsys: pytest.CaptureFixtur
         assert plugin["reason"].startswith("named by --")
     assert len(report["stack"]["hash"]) == 64
     assert report["stack"]["epoch"] == 0
-    assert all(set(rejected) == {"kind", "name", "reason"} for rejected in report["stack"]["rejected"])
+    assert all(set(rejected) == {"kind", "name", "reason", "origin"} for rejected in report["stack"]["rejected"])
     assert [process["role"] for process in report["topology"]["processes"]] == ["inline"]
 
 

@@ -19,6 +19,7 @@ def only(catalogue: Catalogue) -> PluginRow:
     return row
 
 
+@pytest.mark.goal_row(2)
 def test_a_healthy_plugin_is_a_row_with_its_manifest_and_is_not_imported(site: Site) -> None:
     package = site.add(
         "acme-lpm", plugin_row("schedule_policy", "lpm", priority=3), version="2.1", sources={"lpm": "1/0"}
@@ -33,6 +34,7 @@ def test_a_healthy_plugin_is_a_row_with_its_manifest_and_is_not_imported(site: S
     assert not [name for name in sys.modules if name.startswith(package)]
 
 
+@pytest.mark.goal_row(2)
 def test_the_package_itself_is_not_imported(site: Site) -> None:
     package = site.add("acme", plugin_row("cache", "x"))
     (site.folder / package / "__init__.py").write_text("raise RuntimeError('imported')")

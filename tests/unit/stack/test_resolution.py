@@ -10,9 +10,9 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.names import PluginUse
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KINDS
-from jackfield.stack.catalogue import Catalogue, Status
+from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.resolution import resolve
-from tests.unit.stack.catalogues import CPU, catalogue, facts, names, reason, refused, resolved, row
+from tests.unit.stack.catalogues import CPU, OURS, catalogue, facts, names, reason, refused, resolved, row
 
 
 def test_the_default_stack() -> None:
@@ -48,6 +48,59 @@ def test_every_installed_plugin_is_chosen_or_rejected_with_a_reason() -> None:
     assert reason(resolution, "cache", "odd") == "its manifest is odd"
     assert reason(resolution, "cache", "chunk") == "its priority 0 does not exceed that of 'radix'"
     assert reason(resolution, "metrics", "prometheus") == "not named by --metrics"
+
+
+@pytest.mark.goal_row(12)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_each_candidate_of_each_kind_has_its_own_reason(kind: str) -> None:
+    """Broken, in conflict, of a stranger, denied, for naming alone: whatever the kind."""
+    more: dict[str, Any] = {"architectures": ("LlamaForCausalLM",)} if kind == "model" else {}
+    more |= {"files": ("*.gguf",)} if kind == "loader" else {}
+    twins = [
+        row(kind, "twin", distribution=f"acme-{side}", status=Status.CONFLICT, problem="a and b offer it")
+        for side in "ab"
+    ]
+    rows = catalogue(
+        row(kind, "broken", distribution="acme", status=Status.BROKEN, problem="its manifest is odd"),
+        row(kind, "stranger", distribution="acme", priority=99, **more),
+        row(kind, "denied", distribution="acme", priority=99, **more),
+        row(kind, "shy", distribution="jackfield-ops-torch", priority=-1, **more),
+        *twins,
+    )
+    resolution = resolved(rows, plugin_deny=(f"{kind}.denied",))
+    told = {(r.name, r.origin): r.reason for r in resolution.stack.rejected if r.kind == kind}
+    chosen = {plugin.name for plugin in resolution.stack.of(kind)}
+    assert {name for name, _ in told} | chosen == {r.name for r in rows.rows(kind)}
+    assert told["broken", "acme 0.1.0"] == "its manifest is odd"
+    assert told["twin", "acme-a 0.1.0"] == told["twin", "acme-b 0.1.0"] == "a and b offer it"
+    assert told["denied", "acme 0.1.0"] == f"--plugin-deny {kind}.denied denies it"
+    flag = KINDS[kind].flag
+    if not KINDS[kind].exclusive:
+        assert not chosen
+        assert told["stranger", "acme 0.1.0"] == told["shy", "jackfield-ops-torch 0.1.0"] == f"not named by {flag}"
+        return
+    assert told["stranger", "acme 0.1.0"].startswith(
+        "acme is not one of our distributions: allow it with --plugin-allow acme"
+    )
+    assert told["shy", "jackfield-ops-torch 0.1.0"] == f"it is used only when named: {flag} shy"
+
+
+@pytest.mark.goal_row(12)
+def test_what_has_no_kind_here_and_what_is_open_have_reasons_too() -> None:
+    torn = PluginRow(
+        kind="", name="", distribution="torn", version="1", status=Status.BROKEN, problem="it cannot be read"
+    )
+    later = PluginRow(
+        kind="stage", name="x", distribution="later", version="2", status=Status.UNKNOWN_KIND, problem="no kind"
+    )
+    resolution = resolve(ServerArgs(), CPU, None, catalogue(torn, later))
+    told = {(r.kind, r.name, r.origin): r.reason for r in resolution.stack.rejected}
+    assert told["", "", "torn 1"] == "it cannot be read"
+    assert told["stage", "x", "later 2"] == "no kind"
+    assert told["loader", "gguf", f"{OURS['loader']} 0.1.0"].startswith(
+        "open: the model is not here yet, and decides which"
+    )
+    assert told["model", "llama", f"{OURS['model']} 0.1.0"].startswith("open: the model is not here yet")
 
 
 def test_filled_in_arguments_carry_their_rule() -> None:

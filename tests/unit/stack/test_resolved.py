@@ -37,5 +37,5 @@ def test_reports_hold_the_fields_of_the_interface_sheet() -> None:
     report = stack_report(resolution.stack, stack_hash="h")
     assert {"hash", "epoch", "plugins", "rejected"} <= set(report)
     assert {"kind", "name", "instance", "distribution", "version", "options", "reason"} <= set(report["plugins"][0])
-    assert set(report["rejected"][0]) == {"kind", "name", "reason"}
+    assert set(report["rejected"][0]) == {"kind", "name", "reason", "origin"}
     assert {"mode", "processes", "ranks"} <= set(topology_report(resolution.topology))

@@ -135,8 +135,8 @@ def _show(explained: Explained, changed: list[str] | None) -> None:
         title="Plugins of the stack",
     )
     print_table(
-        ("KIND", "PLUGIN", "REASON"),
-        [(rejected.kind, rejected.name, rejected.reason) for rejected in stack.rejected],
+        ("KIND", "PLUGIN", "DISTRIBUTION", "REASON"),
+        [(rejected.kind or "-", rejected.name or "-", rejected.origin, rejected.reason) for rejected in stack.rejected],
         title="Installed plugins that were not chosen",
     )
     processes = resolution.topology.processes
