@@ -222,8 +222,8 @@ def stack_file() -> Iterator[str]:
     yield "# The stack file\n"
     yield (
         "One TOML file says which plugins serve and with which options: `--stack FILE` or `JACKFIELD_STACK`. At the top level "
-        "stands any [option](options.md) under its field name; relative paths there count from the file's own folder. Plugin "
-        "options are the plugin's: a relative path among them counts from the folder in which you start.\n"
+        "stands any [option](options.md) under its field name. Relative paths count from the file's own folder, those among "
+        "the options of plugins too; on the command line they count from where you are.\n"
     )
     yield "```toml"
     yield 'model_path = "./my-model"'
@@ -245,6 +245,37 @@ def stack_file() -> Iterator[str]:
             many = 'a name, or { prefill = "...", decode = "..." }'
         yield f"| {keys} | {kind.name} | {many} | `{kind.flag}` |"
     yield ""
+    yield "## Several stacks in one file\n"
+    yield (
+        "Under `[stacks.NAME]` stands the same shape again. `--stack FILE#NAME` (also in `JACKFIELD_STACK` and "
+        "`Engine(stack=...)`) chooses one: it has what stands at the top level, and its own laid over it. Options are merged one "
+        "by one, all else is replaced; a plugin that the named stack replaces goes with its options. `--stack FILE` is the top "
+        "level alone, and a file that has nothing there wants a name. All stacks of a file are checked, whichever runs.\n"
+    )
+    yield "```toml"
+    yield 'model_path = "./my-model"\n'
+    yield "[stack]"
+    yield 'schedule_policy = "fcfs"\n'
+    yield "[stacks.fair.stack]"
+    yield 'schedule_policy = "fair-share"\n'
+    yield '[stacks.fair.options."schedule_policy.fair-share"]'
+    yield "output_weight = 3.0\n"
+    yield "[stacks.watched]"
+    yield "max_running_requests = 8\n"
+    yield "[stacks.watched.stack]"
+    yield "observer = ["
+    yield '  { plugin = "jsonl", as = "steps", options = { directory = "./steps" } },'
+    yield '  { plugin = "jsonl", as = "lives", options = { directory = "./lives", steps = false } },'
+    yield "]"
+    yield "```\n"
+    yield "## Several uses of one plugin\n"
+    yield (
+        "Where the table says so, a list names several uses in their order, and one plugin may stand there more than once: `as` "
+        "gives each use a name of its own, under which its options, metrics and faults are kept. Each use is an object of its "
+        "own.\n"
+    )
+    yield "## Plugins that are no packages\n"
+    yield '`plugin = ["./my_policy.py"]` at the top level takes [one-file plugins](../one-file-plugins.md).\n'
     yield "A key, plugin, option or value that does not exist stops the start and names the nearest that does.\n"
 
 

@@ -35,9 +35,10 @@ def add_server_args(parser: argparse.ArgumentParser, *, only: Container[str] | N
     groups.setdefault(stack, parser).add_argument(
         "--stack",
         dest=STACK_DEST,
-        metavar="FILE",
+        metavar="FILE[#NAME]",
         default=argparse.SUPPRESS,
-        help="TOML file with settings, plugin choices and options; flags and JACKFIELD_* variables go before it.",
+        help="TOML file with settings, plugin choices and options, or one of the stacks that it names; flags and JACKFIELD_* "
+        "variables go before it.",
     )
 
 

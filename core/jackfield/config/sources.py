@@ -5,7 +5,7 @@ The result is one validated `ServerArgs` and, for every field, where its value c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from jackfield.hookspecs.kinds import KINDS
 
 Provenance = dict[str, str]
 """Field -> "default", "stack file PATH", "environment JACKFIELD_X", "--flag" or "argument NAME"; for single options
-also "options.<kind>.<instance>.<field>" -> source."""
+also "options.<kind>.<instance>.<field>" -> source. What `option_folders` reads stands in it too."""
+
+_FOLDER = "folder of options."
 
 _SEVERAL = {kind.field: kind.name for kind in KINDS.values() if not kind.exclusive}
 
@@ -51,7 +53,7 @@ def load_server_args(
     argv_values   field -> what the command line gave: text, a bool for a switch, a list of texts for what may be
                   repeated ("options": a list of "kind.instance.field=value")
     environ       the environment, usually `os.environ`
-    stack_file    what --stack named; None: JACKFIELD_STACK decides
+    stack_file    what --stack named, FILE or FILE#NAME; None: JACKFIELD_STACK decides
     option_flags  single options that the command line gave by flags of their own
 
     Raises ConfigurationError.
@@ -127,15 +129,48 @@ def _combine(above: Layer, environ: Mapping[str, str], stack_file: str | Path | 
         stack_file = environ.get(STACK_VARIABLE)
     if stack_file == "":
         raise ConfigurationError(f"the stack file's name is empty; leave --stack or {STACK_VARIABLE} out, or name one")
-    below = Layer() if stack_file is None else read_stack_file(Path(stack_file).expanduser())
+    below, folder = (Layer(), None) if stack_file is None else read_stack_file(stack_file)
     layer = overlay(overlay(below, environment), above)
     provenance = dict.fromkeys(facts_of(ServerArgs), DEFAULT) | layer.provenance
+    if folder is not None:
+        given_later = {path for later in (environment, above) for path in _option_paths(later)}
+        for key, path in _option_paths(below):
+            if not any(key == other and _one_holds_the_other(path, theirs) for other, theirs in given_later):
+                provenance[f"{_FOLDER}{key}.{'.'.join(path)}"] = str(folder)
     try:
         args = ServerArgs.model_validate(layer.values)
     except ValidationError as error:
         raise configuration_error(error, provenance) from None
     _check_files(args, provenance)
     return args, provenance
+
+
+def option_folders(provenance: Mapping[str, str], key: str) -> dict[str, str]:
+    """Options of one instance that a stack file gave -> the folder from which a relative path among them counts.
+
+    A deeper option's name is dotted.
+    """
+    prefix = f"{_FOLDER}{key}."
+    return {name.removeprefix(prefix): folder for name, folder in provenance.items() if name.startswith(prefix)}
+
+
+def _option_paths(layer: Layer) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """("kind.instance", path) of every option that a source gave; what is no table is one option."""
+
+    def leaves(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for name, value in table.items():
+            if isinstance(value, Mapping):
+                yield from leaves(value, (*path, name))
+            else:
+                yield (*path, name)
+
+    for key, fields in layer.values.get("options", {}).items():
+        for path in leaves(fields, ()):
+            yield key, path
+
+
+def _one_holds_the_other(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    return all(mine == theirs for mine, theirs in zip(one, other, strict=False))
 
 
 def _check_files(args: ServerArgs, provenance: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Reads a stack file: ServerArgs fields at top level, plugin choices under [stack], options under [options].
 
-Knows the file's shape and that relative paths in it are relative to it; ranges are the model's business.
+Under [stacks.NAME] the same shape again: a stack that has what stands at the top level, and its own laid over it. FILE#NAME
+chooses it. Knows the file's shape and that relative paths in it are relative to it; ranges are the model's business.
 """
 
 from __future__ import annotations
@@ -8,23 +9,98 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
 from jackfield.config.fields import Shape, facts_of
-from jackfield.config.layer import Layer
+from jackfield.config.layer import Layer, overlay
+from jackfield.config.names import normalise_name
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs.kinds import KINDS
 
+SEPARATOR = "#"
+"""Between the file and the name of one of its stacks. One word, so that a flag, a variable and an argument of Python are alike,
+and no name is given without its file."""
+
 _TABLES = ("stack", "options")
+_STACKS = "stacks"
 _PHASES = {"prefill": "prefill_attention_backend", "decode": "decode_attention_backend"}
 
 
-def read_stack_file(path: Path) -> Layer:
-    """The file's values. Raises ConfigurationError naming the file and everything that is wrong with its shape."""
+def read_stack_file(text: str | Path) -> tuple[Layer, Path]:
+    """The values of FILE or FILE#NAME, and the folder from which relative paths in it count.
+
+    All stacks of the file are looked at, the chosen one or not. Raises ConfigurationError naming the file and everything that is
+    wrong with its shape.
+    """
+    path, chosen = _split(text)
     source = f"stack file {path}"
     table = _load(path)
+    stacks = table.pop(_STACKS, {})
+    if not isinstance(stacks, dict) or not all(isinstance(stack, dict) for stack in stacks.values()):
+        raise ConfigurationError(f"{source}: write [{_STACKS}.NAME], a table for each stack")
+    folder = path.absolute().parent
+    common, problems = _layer(table, folder, source)
+    named: dict[str, Layer] = {}
+    for name, stack in stacks.items():
+        named[name], wrong = _layer(stack, folder, f"{source}, stack {name!r}")
+        problems += wrong
+    if problems:
+        raise refuse(problems)
+    if chosen is None:
+        if stacks and not table:
+            raise ConfigurationError(
+                f"{source}: it has only named stacks; choose one with {path}{SEPARATOR}NAME: {', '.join(stacks)}"
+            )
+        return common, folder
+    if chosen not in named:
+        raise ConfigurationError(
+            f"{source}: there is no stack {chosen!r} in it{did_you_mean(chosen, named, noun='it has')}"
+        )
+    stack = overlay(common, named[chosen])
+    _drop_replaced(stack, common, named[chosen])
+    return stack, folder
+
+
+def _drop_replaced(stack: Layer, common: Layer, own: Layer) -> None:
+    """A plugin of the common part that a named stack replaced goes with its options; those that it gives itself stay."""
+    for kind in KINDS.values():
+        fields = (kind.field, *(_PHASES.values() if kind.name == "attention" else ()))
+        if not any(field in own.values for field in fields):
+            continue
+        kept = {name for field in fields for name in _instances(stack.values.get(field))}
+        for key in common.values.get("options", {}):
+            instance = key.removeprefix(f"{kind.name}.")
+            if instance != key and instance not in kept and key not in own.values.get("options", {}):
+                del stack.values["options"][key]
+
+
+def _instances(value: Any) -> list[str]:
+    """The names under which a field's plugins run; what is malformed has none, and the validation tells it."""
+    found = []
+    for use in value if isinstance(value, list | tuple) else [value]:
+        name = use.get("as") or use.get("plugin") if isinstance(use, Mapping) else use
+        if isinstance(name, str):
+            with suppress(ValueError):
+                found.append(normalise_name(name))
+    return found
+
+
+def _split(text: str | Path) -> tuple[Path, str | None]:
+    """The file and the stack's name. A file whose own name has the separator is that file."""
+    path = Path(text).expanduser()
+    file, separator, name = str(path).rpartition(SEPARATOR)
+    if not separator or path.is_file():
+        return path, None
+    if not name or not file:
+        raise ConfigurationError(f"stack file {path}: write FILE{SEPARATOR}NAME, or FILE alone")
+    return Path(file), name
+
+
+def _layer(table: Mapping[str, Any], folder: Path, source: str) -> tuple[Layer, list[str]]:
+    """One table of a stack's shape, and what is wrong with it."""
     layer, problems = Layer(), []
     fields = facts_of(ServerArgs)
     for name, value in table.items():
@@ -43,10 +119,8 @@ def read_stack_file(path: Path) -> Layer:
                 layer.values[kind.field] = layer.fold_use_options(kind.name, layer.values[kind.field], source)
             except ValueError as error:
                 problems.append(f"{source}: {error}")
-    if problems:
-        raise refuse(problems)
-    _anchor_paths(layer.values, path.absolute().parent)
-    return layer
+    _anchor_paths(layer.values, folder)
+    return layer, problems
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -68,7 +142,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _meant(name: str, fields: Mapping[str, Any]) -> str:
     if name in KINDS:
         return f"; under [stack] it would be a plugin's name, at top level it is {KINDS[name].field!r}"
-    return did_you_mean(name, [*(field for field in fields if field != "options"), *_TABLES])
+    return did_you_mean(name, [*(field for field in fields if field != "options"), *_TABLES, _STACKS])
 
 
 def _stack(table: Any, layer: Layer, source: str) -> list[str]:

@@ -66,7 +66,9 @@ def make_plan(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> 
     # Names are checked before anything is fetched: a misspelt plugin must not cost a download.
     resolve(args, device, None, catalogue, provenance)
     located = locate_model(args.model_path, revision=args.revision, download_dir=args.download_dir)
-    facts = gather_model_facts(args, located.path, catalogue, isolate=False, device=device, name=located.name)
+    facts = gather_model_facts(
+        args, located.path, catalogue, isolate=False, device=device, name=located.name, provenance=provenance
+    )
     resolution = resolve(args, device, facts, catalogue, provenance)
     if args.locked is not None:
         check_locked(args.locked, resolution, facts)

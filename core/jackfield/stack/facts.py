@@ -6,6 +6,7 @@ configuration only, never a weight.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
+from jackfield.config.sources import option_folders
 from jackfield.hookspecs import ModelShape, ModelSourceError, Shard, UnsupportedModel
 from jackfield.stack.access import Access
 from jackfield.stack.catalogue import Catalogue, PluginRow
@@ -28,6 +30,7 @@ from jackfield.stack.implementations import named_arguments
 from jackfield.stack.imports import import_object, told
 from jackfield.stack.loading import INLINE, LoadedStack, load_stack
 from jackfield.stack.model_selection import model_files, select_loader, select_model, select_worker
+from jackfield.stack.names import instance_key
 from jackfield.stack.resolved import ModelFacts, ResolvedStack, SelectedPlugin
 from jackfield.stack.selection import Selector, as_selected
 
@@ -40,6 +43,7 @@ def gather_model_facts(
     isolate: bool,
     device: DeviceDescription | None = None,
     name: str | None = None,
+    provenance: Mapping[str, str] | None = None,
 ) -> ModelFacts:
     """Configuration and shape of the model that `args` ask for.
 
@@ -47,6 +51,7 @@ def gather_model_facts(
     isolate      ask the plugins in a child process, which discovers on the same import path
     device       None: the one that `--device` means
     name         what the model is called; None: by its path
+    provenance   field -> where its value came from: paths among the options of a stack file count from its folder
 
     The shape is None if the worker uses no model plugin. Raises ConfigurationError.
     """
@@ -54,14 +59,14 @@ def gather_model_facts(
     if name is None:
         name = embedded.NAME if model_path is None else _name(args, model_path)
     if isolate:
-        return _gather_in_child(args, model_path, device, name)
+        return _gather_in_child(args, model_path, device, name, provenance or {})
     file, files = model_files(model_path)
     selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny))
     loader = select_loader(selector, args, file, files).row
     if model_path is None:
         raw, source = embedded.embedded_config(), embedded.CONFIG_SOURCE
     else:
-        raw, source = _read_config(_selected(args, loader), args, model_path), file
+        raw, source = _read_config(_selected(args, loader, provenance), args, model_path), file
     config = ModelConfig.from_hf(
         raw, source=source, overrides=args.json_model_override_args, context_length=args.context_length
     )
@@ -70,7 +75,7 @@ def gather_model_facts(
     shape = None
     if "model" in manifest_of(worker).needs:
         model = select_model(selector, args, config.architecture, catalogue, device.type, dtype).row
-        shape = _describe(_selected(args, model), config)
+        shape = _describe(_selected(args, model, provenance), config)
     return ModelFacts(name=name, file=file, files=files, config=config, shape=shape)
 
 
@@ -108,20 +113,28 @@ def _describe(model: SelectedPlugin, config: ModelConfig) -> ModelShape:
     return shape
 
 
-def _selected(args: ServerArgs, row: PluginRow) -> SelectedPlugin:
-    return as_selected(row, "its facts are needed", options=args.options_for(row.kind, row.name))
+def _selected(args: ServerArgs, row: PluginRow, provenance: Mapping[str, str] | None) -> SelectedPlugin:
+    return as_selected(
+        row,
+        "its facts are needed",
+        options=args.options_for(row.kind, row.name),
+        option_folders=option_folders(provenance or {}, instance_key(row.kind, row.name)),
+    )
 
 
 def _load(plugin: SelectedPlugin) -> LoadedStack:
     return load_stack(ResolvedStack(plugins=(plugin,)), INLINE)
 
 
-def _gather_in_child(args: ServerArgs, path: Path | None, device: DeviceDescription, name: str) -> ModelFacts:
+def _gather_in_child(
+    args: ServerArgs, path: Path | None, device: DeviceDescription, name: str, provenance: Mapping[str, str]
+) -> ModelFacts:
     order = {
         "args": args.model_dump(mode="json"),
         "path": None if path is None else str(path.absolute()),
         "device": msgspec.to_builtins(device),
         "name": name,
+        "provenance": dict(provenance),
     }
     try:
         told = call_in_child(__name__, order)
@@ -148,6 +161,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         isolate=False,
         device=msgspec.convert(order["device"], DeviceDescription),
         name=order["name"],
+        provenance=order["provenance"],
     )
     return {
         "file": facts.file,

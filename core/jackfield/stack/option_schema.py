@@ -74,17 +74,6 @@ def option_fields(schema: Mapping[str, Any]) -> tuple[OptionField, ...]:
     return tuple(_fields(schema, schema, ()))
 
 
-def path_fields(schema: Mapping[str, Any]) -> tuple[OptionField, ...]:
-    """Those that hold a path, or a list of paths."""
-
-    def holds_path(arm: Mapping[str, Any]) -> bool:
-        items = arm.get("items")
-        inner = _alternatives(items, schema) if isinstance(items, Mapping) else ()
-        return arm.get("format") in _PATHS or any(holds_path(item) for item in inner)
-
-    return tuple(field for field in option_fields(schema) if any(holds_path(arm) for arm in field.alternatives))
-
-
 def _fields(model: Mapping[str, Any], root: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[OptionField]:
     required = model.get("required", ())
     for name, entry in model.get("properties", {}).items():

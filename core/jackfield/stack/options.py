@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import PurePath
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -35,13 +37,49 @@ def validated_options(plugin: SelectedPlugin) -> BaseModel | None:
     ]
     try:
         # As JSON, because TOML has JSON's types: strict there still lets an array be a tuple and a text an enum or path.
-        validated = model.model_validate_json(json.dumps(plugin.options, default=str), strict=True)
+        options = anchored(model, plugin.options, plugin.option_folders)
+        validated = model.model_validate_json(json.dumps(options, default=str), strict=True)
     except ValidationError as error:
         problems.extend(_problems(plugin, error))
     else:
         if not problems:
             return validated
     raise ConfigurationError(f"{plugin.described} refuses its options: " + "; ".join(problems))
+
+
+def anchored(model: type[BaseModel], options: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
+    """The options with each relative path counted from its folder. folders: dotted option -> folder, for those that have one.
+
+    What a path is the model's annotations say. The raw options stay as they were written, so that the stack hash is of no
+    machine's folders.
+    """
+
+    def walk(model: type[BaseModel], values: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        fields = model.model_fields | {field.alias: field for field in model.model_fields.values() if field.alias}
+        done = dict(values)
+        for name, value in values.items():
+            annotation = fields[name].annotation if name in fields else None
+            folder = folders.get(".".join((*path, name)))
+            if isinstance(value, Mapping):
+                if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                    done[name] = walk(annotation, value, (*path, name))
+            elif folder is not None and _holds_path(annotation):
+                items = value if isinstance(value, list) else [value]
+                moved = [_from(folder, item) if isinstance(item, str) else item for item in items]
+                done[name] = moved if isinstance(value, list) else moved[0]
+        return done
+
+    return walk(model, options, ()) if folders else dict(options)
+
+
+def _holds_path(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, PurePath):
+        return True
+    return any(_holds_path(inner) for inner in get_args(annotation))
+
+
+def _from(folder: str, path: str) -> str:
+    return path if path.startswith("~") else os.path.normpath(os.path.join(folder, path))
 
 
 def _where(plugin: SelectedPlugin, path: str | tuple[str, ...]) -> str:

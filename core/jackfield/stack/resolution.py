@@ -13,6 +13,7 @@ from jackfield.config.device import DeviceDescription
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
+from jackfield.config.sources import option_folders
 from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
@@ -259,7 +260,10 @@ class _Resolver:
         row = choice.row
         instance = instance or row.name
         options = self.args.options_for(kind, instance)
-        self.plugins.append(as_selected(row, choice.reason, instance=instance, options=options, phases=phases))
+        folders = option_folders(self.provenance, instance_key(kind, instance))
+        self.plugins.append(
+            as_selected(row, choice.reason, instance=instance, options=options, option_folders=folders, phases=phases)
+        )
         if kind == "worker" and self.args.worker is None:
             self.completion.fill("worker", row.name, choice.reason)
 

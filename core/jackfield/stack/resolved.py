@@ -26,6 +26,7 @@ class SelectedPlugin:
     path       of a one-file plugin: the file, absolute, instead of a package; `digest` is the SHA-256 of its bytes as they were
                when it was found, and no process runs others
     options    as given, unvalidated: loading validates them where the plugin runs
+    option_folders   option, dotted -> the folder from which a relative path in it counts, for those of a stack file
     phases     for `attention`: which of "prefill", "decode" it serves; else empty
     reason     why it was chosen
     """
@@ -43,6 +44,7 @@ class SelectedPlugin:
     phases: tuple[str, ...] = ()
     path: str | None = None
     digest: str = ""
+    option_folders: dict[str, str] = field(default_factory=dict)
 
     @property
     def origin(self) -> str:

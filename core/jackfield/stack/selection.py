@@ -178,6 +178,7 @@ def as_selected(
     *,
     instance: str | None = None,
     options: Mapping[str, Any] | None = None,
+    option_folders: Mapping[str, str] | None = None,
     phases: tuple[str, ...] = (),
 ) -> SelectedPlugin:
     """A healthy row as a part of a stack."""
@@ -192,6 +193,7 @@ def as_selected(
         manifest=manifest_of(row),
         reason=reason,
         options=dict(options or {}),
+        option_folders=dict(option_folders or {}),
         phases=phases,
         path=None if row.path is None else str(row.path),
         digest=row.digest,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from jackfield.stack.option_schema import OptionField, option_fields, path_fields
+from jackfield.stack.option_schema import option_fields
 
 
 class Colour(enum.Enum):
@@ -134,10 +134,3 @@ def test_what_help_needs() -> None:
 
 def test_a_model_that_holds_itself_ends() -> None:
     assert [name for name in FIELDS if name.startswith(("knot", "loop"))] == ["knot.knot", "loop.name", "loop.loop"]
-
-
-def test_paths_are_known_by_their_format() -> None:
-    def names(fields: tuple[OptionField, ...]) -> list[str]:
-        return [".".join(field.path) for field in fields]
-
-    assert names(path_fields(Options.model_json_schema())) == ["folder", "files"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from tests.unit.stack.distributions import Site
 MODEL = """
 from enum import Enum
 from pathlib import Path
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, NewPath
 
 
 class Mode(Enum):
@@ -23,6 +25,7 @@ class Mode(Enum):
 
 class Inner(BaseModel):
     depth: int = 1
+    cache: NewPath = Path("c")
 
 
 class Options(BaseModel):
@@ -32,6 +35,7 @@ class Options(BaseModel):
     label: str = ""
     sizes: tuple[int, ...] = ()
     where: Path | None = None
+    files: list[Path] = Field(default_factory=list)
     inner: Inner = Inner()
 
 
@@ -86,7 +90,7 @@ def test_toml_values_become_the_models_types(live_site: Site) -> None:
     ("given", "text"),
     [
         ({"num_split": 8}, "options.\"attention.torch\".num_split: unknown option; did you mean 'num_splits'?"),
-        ({"zzz": 8}, "unknown option; allowed: num_splits, ratio, mode, label, sizes, where, inner"),
+        ({"zzz": 8}, "unknown option; allowed: num_splits, ratio, mode, label, sizes, where, files, inner"),
         ({"inner": {"dept": 1}}, "options.\"attention.torch\".inner.dept: unknown option; did you mean 'depth'?"),
         ({"num_splits": "8"}, "options.\"attention.torch\".num_splits: input should be a valid integer, not '8'"),
         ({"num_splits": True}, "num_splits: input should be a valid integer, not True"),
@@ -129,3 +133,19 @@ def test_no_options_are_needed_where_there_are_none(live_site: Site) -> None:
 )
 def test_a_manifest_that_names_no_model(live_site: Site, model: str, text: str) -> None:
     assert text in refused(live_site, {}, model)
+
+
+def test_a_relative_path_counts_from_its_folder_if_it_has_one(live_site: Site) -> None:
+    given = {"where": "a/b", "label": "a/b", "files": ["c", "/d"], "inner": {"cache": "../e"}}
+    everywhere = {"where": "/stack", "label": "/stack", "files": "/stack", "inner.cache": "/usr"}
+    plugin = replace(selected(live_site, given), option_folders=everywhere)
+    options: Any = validated_options(plugin)
+    assert (options.where, options.label) == (Path("/stack/a/b"), "a/b")
+    assert options.files == [Path("/stack/c"), Path("/d")]
+    assert options.inner.cache == Path("/e")
+    # What was written is kept: the hash and the messages are of no machine's folders.
+    assert plugin.options == given
+    unmoved: Any = validated_options(replace(plugin, option_folders={"label": "/stack"}))
+    assert unmoved.where == Path("a/b")
+    home: Any = validated_options(replace(plugin, options={"where": "~/x"}))
+    assert home.where == Path("~/x")

@@ -440,3 +440,26 @@ def test_a_worker_that_is_not_async_gets_a_thread_under_a_loop_that_overlaps(
     stack = resolved(rows, event_loop="chosen", worker="made").stack
     assert stack.worker_thread is threaded
     assert stack.worker_thread_reason.startswith(why)
+
+
+@pytest.mark.goal_row(5)
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS.values() if not kind.exclusive])
+def test_one_plugin_serves_several_times_with_options_of_its_own(kind: str) -> None:
+    """In the order in which it was named, in every kind that allows it."""
+    field = KINDS[kind].field
+    extra = [row(kind, name, distribution="acme", version="2") for name in ("multi", "other")]
+    kept = [r for r in catalogue() if r.kind != "worker"]
+    worker = row("worker", "able", features=("kv_move", "logits_processors"), needs=("loader",), priority=20)
+    rows = Catalogue(tuple(sorted([*kept, worker, *extra], key=lambda r: (r.kind, r.name, r.distribution))))
+    uses = [
+        PluginUse.model_validate({"plugin": "multi", "as": "late", "options": {"a": 1}}),
+        PluginUse(plugin="other"),
+        PluginUse.model_validate({"plugin": "multi", "as": "early", "options": {"a": 2}}),
+    ]
+    args: Any = {field: tuple(uses), "options": {f"{kind}.early": {"b": 3}}}
+    stack = resolved(rows, **args).stack
+    assert [(p.name, p.instance, p.options) for p in stack.of(kind)] == [
+        ("multi", "late", {"a": 1}),
+        ("other", "other", {}),
+        ("multi", "early", {"a": 2, "b": 3}),
+    ]

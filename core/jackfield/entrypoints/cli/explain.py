@@ -57,7 +57,7 @@ def resolution_of(args: ServerArgs, provenance: Mapping[str, str], catalogue: Ca
     device = describe_device(args.device)
     # Names first, as at a start: a misspelt plugin is told before a child process looks at the model.
     resolve(args, device, None, catalogue, provenance, prober=probe_in_child)
-    facts = _facts(args, device, catalogue)
+    facts = _facts(args, provenance, device, catalogue)
     resolution = resolve(args, device, facts, catalogue, provenance, prober=probe_in_child)
     check_options_in_child(resolution.stack)
     digest = None if facts is None else stack_hash(resolution.stack)
@@ -83,15 +83,19 @@ def _differences(args: ServerArgs, explained: Explained) -> list[str] | None:
     return differences(locked, lock_document(explained.resolution, explained.facts))
 
 
-def _facts(args: ServerArgs, device: DeviceDescription, catalogue: Catalogue) -> ModelFacts | None:
+def _facts(
+    args: ServerArgs, provenance: Mapping[str, str], device: DeviceDescription, catalogue: Catalogue
+) -> ModelFacts | None:
     """Facts of the model if it is on this machine; a hub id's files may not be."""
     if args.model_path is None:
-        return gather_model_facts(args, None, catalogue, isolate=True, device=device)
+        return gather_model_facts(args, None, catalogue, isolate=True, device=device, provenance=provenance)
     path = Path(args.model_path).expanduser()
     if not path.exists() and ID.fullmatch(args.model_path) and not args.model_path.lower().endswith(FILE_ENDINGS):
         return None
     located = locate_model(args.model_path, revision=args.revision, progress=False)
-    return gather_model_facts(args, located.path, catalogue, isolate=True, device=device, name=located.name)
+    return gather_model_facts(
+        args, located.path, catalogue, isolate=True, device=device, name=located.name, provenance=provenance
+    )
 
 
 def _report_json(explained: Explained, changed: list[str] | None) -> None:
