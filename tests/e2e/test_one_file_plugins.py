@@ -9,6 +9,8 @@ import pytest
 from jackfield import Engine
 from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.cli import main
+from jackfield.hookspecs.kinds import KINDS
+from tests.e2e.engines import tiny
 
 POLICY = """
 import numpy as np
@@ -45,8 +47,6 @@ def jackfield_schedule_policy(context):
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    from jackfield.hookspecs.kinds import KINDS
-
     file = tmp_path / "my_policy.py"
     file.write_text(POLICY % KINDS["schedule_policy"].contract_version)
     return file
@@ -102,3 +102,81 @@ def test_an_engine_refuses_a_file_of_which_it_uses_nothing(policy: Path) -> None
         ConfigurationError, match=r"argument plugin.*: the stack uses nothing of it; add --schedule-policy mine"
     ):
         Engine(plugin=policy, worker="simulated")
+
+
+ATTENTION = """
+{source}
+
+from jackfield.hookspecs import Problem, hookimpl
+
+PLUGIN = {{
+    "kind": "attention",
+    "name": "columns",
+    "summary": "Keys as columns inside a page",
+    "contract": {{"attention": "{version}"}},
+    "devices": ["cpu"],
+    "dtypes": ["float32"],
+    "layouts": ["columns/kt-paged"],
+    "probe": "check",
+}}
+LAYOUTS = [
+    {{
+        "name": "columns/kt-paged",
+        "tensors": [
+            {{"role": "k", "shape": ["kv_heads", "head", "page"]}},
+            {{"role": "v", "shape": ["kv_heads", "page", "v_head"]}},
+        ],
+    }}
+]
+
+
+def check(need, device):
+    return [Problem(text="pages of seven")] if need.page_size == 7 else []
+
+
+@hookimpl
+def jackfield_attention_backend(context):
+    return ColumnarAttention(context)
+"""
+
+MODEL = """
+from jackfield.hookspecs import ModelEntry, hookimpl
+from jackfield_models_llama.model import Llama
+from jackfield_models_llama.shape import describe
+
+PLUGIN = {{
+    "kind": "model",
+    "name": "mine",
+    "summary": "A Llama of one's own",
+    "contract": {{"model": "{version}"}},
+    "architectures": ["LlamaForCausalLM"],
+}}
+
+
+class Mine(Llama):
+    pass
+
+
+@hookimpl
+def jackfield_models():
+    return {{"LlamaForCausalLM": ModelEntry(shape=":describe", model=":Mine")}}
+"""
+
+
+def test_kinds_that_compute_may_be_files_too(tmp_path: Path, tiny_model: Path) -> None:
+    """The attention backend of a stranger's package and a model, as one file each, with a KV layout of the file's own."""
+    columnar = Path(__file__).parents[1] / "third_party/columnar-attention/src/columnar_attention/backend.py"
+    attention, model = tmp_path / "attention.py", tmp_path / "model.py"
+    attention.write_text(ATTENTION.format(source=columnar.read_text(), version=KINDS["attention"].contract_version))
+    model.write_text(MODEL.format(version=KINDS["model"].contract_version))
+    chosen = {"plugin": [attention, model], "attention_backend": "columns", "model_impl": "mine"}
+    answers = []
+    for own in ({}, chosen):
+        with tiny(tiny_model, page_size=4, **own) as engine:
+            given = {"max_new_tokens": 12, "temperature": 0, "ignore_eos": True}
+            answers.append(engine.generate(input_ids=list(range(3, 20)), sampling_params=given)["output_ids"])
+            stack = {p["kind"]: p for p in engine.get_server_info()["stack"]["plugins"]}
+    assert answers[0] == answers[1]
+    assert (stack["attention"]["path"], stack["model"]["path"]) == (str(attention), str(model))
+    with pytest.raises(ConfigurationError, match="pages of seven"):
+        tiny(tiny_model, page_size=7, max_total_tokens=700, **chosen)

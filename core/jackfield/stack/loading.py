@@ -7,7 +7,7 @@ plugin's function is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -133,7 +133,15 @@ class LoadedStack:
             raise PluginLoadError(
                 f"{selected.described}: its manifest and {hook.name} disagree over {', '.join(sorted(difference))}"
             )
-        return MappingProxyType(dict(entries))
+        return MappingProxyType({name: _within(selected, entry) for name, entry in entries.items()})
+
+
+def _within(selected: SelectedPlugin, entry: ModelEntry) -> ModelEntry:
+    """The entry with ":Class" of a one-file plugin written out: its module has no name that its author could know."""
+    if selected.path is None:
+        return entry
+    shape, model = (f"{selected.module}{text}" if text.startswith(":") else text for text in (entry.shape, entry.model))
+    return replace(entry, shape=shape, model=model)
 
 
 def load_stack(resolved: ResolvedStack, role: str) -> LoadedStack:

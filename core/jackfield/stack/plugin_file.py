@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +46,7 @@ class PluginFile:
 
 def file_rows(paths: Sequence[Path]) -> Iterator[PluginRow]:
     """A row for each plugin of each file, and for each file that has none. A file that is named twice counts once."""
-    for path in dict.fromkeys(path.absolute().resolve() for path in paths):
+    for path in {path.resolve(): Path(os.path.abspath(path)) for path in reversed(paths)}.values():
         base = PluginRow(kind="", name="", distribution=path.name, version="", path=path, location=path.parent)
         try:
             file = read_plugin_file(path)

@@ -60,6 +60,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
     "plugin": (f"a.py{os.pathsep}b,c.py", (Path("a.py"), Path("b,c.py"))),
+    "plugin_time_budget": ("0.5", 0.5),
     "locked": ("l.toml", Path("l.toml")),
     "plugin_allow": ("a, b", ("a", "b")),
     "plugin_deny": ("a, cache.Radix", ("a", "cache.radix")),

@@ -17,7 +17,6 @@ import torch
 
 from jackfield.hookspecs import AttentionBackend, AttentionBatch, BatchFault, KVLayout, Need
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
-from jackfield.stack.discovery import discover
 from jackfield.stack.layouts import known_layouts
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, part, prepare
 from jackfield.testing.attention_cases import (
@@ -49,7 +48,7 @@ class AttentionConformance(ComputingConformance):
 
     def layouts(self) -> list[KVLayout]:
         """Those that it claims."""
-        known = known_layouts(discover())
+        known = known_layouts(self.catalogue())
         return [known[name] for name in self.manifest().layouts]
 
     def features_of(self, case: AttentionCase) -> frozenset[str]:

@@ -18,6 +18,7 @@ import pytest
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.kinds import KINDS
+from jackfield.stack.catalogue import Catalogue
 from jackfield.stack.digest import plugin_digest
 from jackfield.stack.discovery import discover
 from jackfield.stack.loading import INLINE, LoadedPlugin, LoadedStack, load_stack
@@ -59,8 +60,12 @@ class Conformance:
         """The plugin as resolution would hand it on. Raises ConfigurationError if it is unknown, broken or in conflict."""
         if not cls.plugin:
             raise ConfigurationError(f"{cls.__name__}: set `plugin` to the name of your {cls.kind} plugin")
-        files = () if cls.file is None else (Path(cls.file),)
-        return select_one(discover(files=files), cls.kind, cls.plugin, _filled(dict(cls.options), cls._folder))
+        return select_one(cls.catalogue(), cls.kind, cls.plugin, _filled(dict(cls.options), cls._folder))
+
+    @classmethod
+    def catalogue(cls) -> Catalogue:
+        """What is installed, and what `file` offers."""
+        return discover(files=() if cls.file is None else (Path(cls.file),))
 
     @classmethod
     def stack(cls) -> LoadedStack:
