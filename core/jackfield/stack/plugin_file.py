@@ -46,7 +46,10 @@ class PluginFile:
 
 def file_rows(paths: Sequence[Path]) -> Iterator[PluginRow]:
     """A row for each plugin of each file, and for each file that has none. A file that is named twice counts once."""
-    for path in {path.resolve(): Path(os.path.abspath(path)) for path in reversed(paths)}.values():
+    once: dict[Path, Path] = {}
+    for path in paths:  # under the name that was given: a link's target may have any
+        once.setdefault(path.resolve(), Path(os.path.abspath(path)))
+    for path in once.values():
         base = PluginRow(kind="", name="", distribution=path.name, version="", path=path, location=path.parent)
         try:
             file = read_plugin_file(path)

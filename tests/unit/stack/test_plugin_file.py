@@ -199,7 +199,12 @@ def test_a_file_against_an_installed_plugin(tmp_path: Path, site: Site) -> None:
 def test_one_file_named_twice_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert len(discover([], files=[file, Path("mine.py"), Path("./mine.py")])) == 1
+    link = tmp_path / "link.py"
+    link.symlink_to(file)
+    (row,) = discover([], files=[file, Path("mine.py"), Path("./mine.py"), link])
+    assert row.path == file
+    (row,) = discover([], files=[link, file])
+    assert (row.path, row.distribution) == (link, "link.py")
 
 
 def test_it_is_loaded_made_and_checked_like_any_other(tmp_path: Path) -> None:
