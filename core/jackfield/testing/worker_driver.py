@@ -71,8 +71,10 @@ class WorkerDriver:
         seed: int = 0,
         row: int | None = None,
         logprobs: LogprobSpec | None = None,
+        **more: Any,
     ) -> DrivenRequest:
-        """Open a row for a prompt; its first `shared_len` tokens (whole pages) take `share`'s slots and count as computed."""
+        """Open a row for a prompt; its first `shared_len` tokens (whole pages) take `share`'s slots and count as computed.
+        more: further fields of `RowOpen`, for workers that declare them."""
         if shared_len % self._page_size:
             raise ValueError("a shared prefix is whole pages")
         if row is None:
@@ -96,6 +98,7 @@ class WorkerDriver:
                 min_p=min_p,
                 seed=seed,
                 logprobs=logprobs,
+                **more,
             )
         )
         return request
@@ -167,11 +170,16 @@ class WorkerDriver:
         self.close(request)
         return request.output
 
-    def _reserve(self, request: DrivenRequest) -> None:
+    def free_slots(self, count: int) -> list[int]:
+        """Slots of free pages that nobody else gets from now on; at least `count` of them, whole pages."""
         slots: list[int] = []
-        while len(request.slots) + len(slots) < request.computed:
+        while len(slots) < count:
             page = self._free_pages.pop()
             slots += range(page * self._page_size, (page + 1) * self._page_size)
+        return slots
+
+    def _reserve(self, request: DrivenRequest) -> None:
+        slots = self.free_slots(request.computed - len(request.slots))
         if slots:
             self._write(request, slots)
 

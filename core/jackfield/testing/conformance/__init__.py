@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.ops import OpsConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
+    from jackfield.testing.conformance.worker import WorkerConformance
 
 __all__ = [
     "AttentionConformance",
@@ -46,6 +47,7 @@ __all__ = [
     "ObserverConformance",
     "OpsConformance",
     "SchedulePolicyConformance",
+    "WorkerConformance",
     "suite_name",
 ]
 

@@ -68,7 +68,7 @@ class ModelRig(ComputingConformance):
         return tiny_config(architecture, {**self.config(architecture), **entries})
 
     def describe(self, architecture: str, config: Mapping[str, Any], shard: Shard | None = None) -> ModelShape:
-        shape: ModelShape = _described(self.entries()[architecture], config, shard or Shard())
+        shape: ModelShape = described_shape(self.entries()[architecture], config, shard or Shard())
         return shape
 
     def build(
@@ -83,7 +83,7 @@ class ModelRig(ComputingConformance):
         shard = shard or Shard()
         shape = self.describe(architecture, config, shard)
         build = TorchBuilder(shape=shape, shard=shard, ops=self.provider, device=self.here(), dtype=dtype)
-        model: Model = _resolve(self.entries()[architecture].model)(config, build)
+        model: Model = resolve(self.entries()[architecture].model)(config, build)
         return model, model.load(iter(weights))
 
     def loaded_model(self, architecture: str, config: Mapping[str, Any], reference: Any, **how: Any) -> Model:
@@ -128,12 +128,12 @@ class ModelRig(ComputingConformance):
         return found
 
 
-def _described(entry: ModelEntry, config: Mapping[str, Any], shard: Shard) -> ModelShape:
-    describe = _resolve(entry.shape)
+def described_shape(entry: ModelEntry, config: Mapping[str, Any], shard: Shard) -> ModelShape:
+    describe = resolve(entry.shape)
     return cast(ModelShape, describe(**named_arguments(describe, {"config": dict(config), "shard": shard})))
 
 
-def _resolve(reference: str) -> Any:
+def resolve(reference: str) -> Any:
     module, _, attribute = reference.partition(":")
     return cast(Any, getattr(importlib.import_module(module), attribute))
 

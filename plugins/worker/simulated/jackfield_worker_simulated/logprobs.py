@@ -1,6 +1,6 @@
 """Log-probabilities without a model: numbers that depend on the prefix and the token alone, so that a lost, repeated or
-misplaced entry shows. After any prefix the token that came is the likeliest; each id above it, modulo the vocabulary, is less
-likely by a little.
+misplaced entry shows. They are a distribution: after any prefix the token that came has more than half of it, and each id
+above it, modulo the vocabulary, has a little less of what is left than the one before.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from jackfield.hookspecs import Logprobs, LogprobSpec, ModelWorkerBatch, RowOpen
 from jackfield_worker_simulated.hashing import U64, mix
 from jackfield_worker_simulated.rows import OpenRows
 
-_STEP = np.float32(1 / 64)
+_STEP = 1 / 64
 
 
 def chosen_values(before: U64) -> NDArray[np.float32]:
-    """float32 [n]: the value of the token that came after the prefix with each hash."""
-    fractions = (mix(before) % np.uint64(1024)).astype(np.float32) / np.float32(1024)
-    return -(fractions + _STEP)
+    """float32 [n]: the value of the token that came after the prefix with each hash; its probability is above 0.59."""
+    fractions = (mix(before) % np.uint64(1024)).astype(np.float32) / np.float32(2048)
+    return -(fractions + np.float32(_STEP))
 
 
 def values_of(
@@ -28,7 +28,12 @@ def values_of(
 ) -> NDArray[np.float32]:
     """float32 [n, k]: the values of ids [n, k] where `token` [n] came with the value `chosen` [n]."""
     distance = (ids - token[:, None]) % vocab
-    values: NDArray[np.float32] = chosen[:, None] - np.where(distance == 0, 0, 1 + distance * _STEP).astype(np.float32)
+    left = np.log(-np.expm1(chosen.astype(np.float64)))[:, None]
+    # the others' weights are exp(-_STEP * distance), distance 1 .. vocab - 1; this is the logarithm of their sum
+    weight = np.log(-np.expm1(-_STEP * max(1, vocab - 1))) - np.log(np.expm1(_STEP))
+    values: NDArray[np.float32] = np.where(distance == 0, chosen[:, None], left - distance * _STEP - weight).astype(
+        np.float32
+    )
     return values
 
 
