@@ -76,7 +76,7 @@ def _change(subject: str, old: Facts, new: Facts) -> Iterator[Change]:
 
 def _added(subject: str, fact: str, *, of_an_old_class: bool) -> Change:
     """A new member of something that plugins make or implement must be optional for them."""
-    if of_an_old_class and fact.startswith("required method"):
+    if of_an_old_class and fact.startswith("required "):
         return Change(False, f"{subject} is new and required of every plugin: `{fact}`")
     if of_an_old_class and fact.startswith("field") and " = " not in fact:
         return Change(False, f"{subject} is new and has no default: `{fact}`")
@@ -87,7 +87,7 @@ def _widened(before: str, after: str) -> bool:
     """Whether what was true for plugins still is, with something beside it."""
     if before.startswith("field") and after.startswith("field"):
         return " = " not in before and after.startswith(before + " = ")
-    if before.startswith("required method") and after == before.removeprefix("required "):
+    if before.startswith("required ") and after == before.removeprefix("required "):
         return True
     form = before.partition("(")[0]
     if form not in ("hook ", "function ") or after.partition("(")[0] != form:

@@ -16,6 +16,7 @@ from typing import Any
 
 from jackfield import hookspecs
 from jackfield.hookspecs import KINDS, SPECS
+from jackfield.stack import manifest
 from jackfield.stack.hooks import hook_table
 
 Facts = dict[str, str]
@@ -42,6 +43,7 @@ def facts_of(kind: str) -> Facts:
             if name in hook_table() and hook_table()[name].kind == kind:
                 found[name] = f"hook {_signature(function)}"
                 waiting.extend(_mentioned(function))
+    found |= _manifest_keys(kind)
     done = set()
     while waiting:
         name = waiting.pop()
@@ -71,6 +73,15 @@ def _own_names(kind: str) -> Iterator[str]:
             yield name
     yield from _NAMED_BY_NOBODY.get(kind, ())
     yield from ("Need", "Problem")  # of a probe, which a plugin of any kind may have
+
+
+def _manifest_keys(kind: str) -> Facts:
+    required = {*manifest._REQUIRED, *manifest._MUST_SAY.get(kind, ())}
+    facts = {"manifest": "keys"}
+    for key, check in manifest._KEYS.items():
+        if kind in manifest._ONLY_FOR.get(key, KINDS):
+            facts[f"manifest.{key}"] = f"{'required ' if key in required else ''}key {check(None)[1]}"
+    return facts
 
 
 def _facts(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,8 @@ OLD: Facts = {
     "Table.row": "function (uid: int, *, strict: bool = True) -> int",
     "Table.uid": "property NDArray[np.int64]",
     "HOLD": "constant -1",
+    "manifest": "keys",
+    "manifest.summary": "required key a text",
     "code": "function (tenant: str | None) -> int",
     "jackfield_policy": "hook (context: Context) -> Policy",
     "jackfield_seen": "hook (batch: Batch) -> None",
@@ -69,6 +71,8 @@ ADDITIVE = {
     ),
     "an optional argument of a function": after(code="function (tenant: str | None, salt: bytes = b'') -> int"),
     "a constant": after(SKIP="constant -2"),
+    "a key of the manifest": after(manifest__core="key a range"),
+    "a key that may be left out now": after(manifest__summary="key a text"),
 }
 BREAKING = {
     "a field without a default": after(Batch__mask="field Mask"),
@@ -86,6 +90,8 @@ BREAKING = {
     ),
     "an argument's other name": after(Policy__take="method (row: int, limit: int) -> int"),
     "another answer": after(Policy__take="method (row: int, most: int) -> int | None"),
+    "a key that must be written": after(manifest__core="required key a range"),
+    "a key that is gone": after(manifest__summary=None),
     "a column's other type": after(Table__uid="property NDArray[np.int32]"),
     "an enum's other value": after(Mode__ONE="member 'uno'"),
     "a member that is gone": after(Mode__ONE=None),
