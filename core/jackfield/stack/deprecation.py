@@ -18,7 +18,6 @@ from jackfield import hookspecs
 from jackfield.hookspecs.deprecations import DEPRECATIONS, ContractDeprecationWarning, Deprecation
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.implementations import declared_parameters
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +37,11 @@ def has_begun(row: Deprecation) -> bool:
     return KINDS[row.kind].contract >= row.since
 
 
+def deprecations_of(kind: str) -> Iterator[Deprecation]:
+    """Those that have begun."""
+    return (row for row in DEPRECATIONS if row.kind == kind and has_begun(row))
+
+
 def is_over(row: Deprecation) -> bool:
     """Whether the minor version in which it was deprecated has passed."""
     return KINDS[row.kind].contract > row.since
@@ -45,7 +49,11 @@ def is_over(row: Deprecation) -> bool:
 
 def hook_uses(kind: str, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[Deprecation, Callable[..., Any]]]:
     """What implementations of hooks use, each with the function."""
-    for row in _table(kind):
+    from jackfield.stack.implementations import (
+        declared_parameters,
+    )  # brings in the contract, which a list of plugins spares
+
+    for row in deprecations_of(kind):
         name, _, argument = row.subject.rstrip(")").partition("(")
         function = hooks.get(name)
         if function is not None and (not argument or argument in declared_parameters(function)):
@@ -54,7 +62,7 @@ def hook_uses(kind: str, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[tu
 
 def method_uses(kind: str, made: type) -> Iterator[tuple[Deprecation, Callable[..., Any]]]:
     """What a plugin's class overrides."""
-    for row in _table(kind):
+    for row in deprecations_of(kind):
         owner, _, name = row.subject.partition(".")
         base = getattr(hookspecs, owner, None)
         if name and isinstance(base, type) and issubclass(made, base) and hasattr(base, name):
@@ -110,10 +118,6 @@ class _Watched:
 
     def __set__(self, record: object, value: Any) -> None:
         vars(record)[self._name] = value  # a frozen record's own `__init__` alone comes here
-
-
-def _table(kind: str) -> Iterator[Deprecation]:
-    return (row for row in DEPRECATIONS if row.kind == kind and has_begun(row))
 
 
 @cache

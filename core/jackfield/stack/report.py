@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.catalogue import PluginRow
+from jackfield.stack.deprecation_scan import deprecated_uses
 
 if TYPE_CHECKING:
     from jackfield.config.topology import Topology
@@ -39,12 +40,13 @@ def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0
 
 
 def row_report(row: PluginRow) -> dict[str, Any]:
-    """{kind, name, distribution, version, path, summary, status, problem, contract, hooks}.
+    """{kind, name, distribution, version, path, summary, status, problem, contract, hooks, deprecations}.
 
     path       the file of a one-file plugin, else None
     problem    "" where there is none
     contract   the version for which the plugin was written, "" if it says none
     hooks      what a plugin of its kind implements
+    deprecations   what its files seem to use of what its contract has deprecated, with what to use instead
     """
     hook = KINDS[row.kind].hook if row.kind in KINDS else None
     return {
@@ -58,6 +60,7 @@ def row_report(row: PluginRow) -> dict[str, Any]:
         "problem": row.problem,
         "contract": "" if row.manifest is None else row.manifest.contract.get(row.kind, ""),
         "hooks": [] if hook is None else [hook],
+        "deprecations": deprecated_uses(row),
     }
 
 

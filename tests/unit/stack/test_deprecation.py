@@ -15,8 +15,10 @@ import pytest
 from jackfield.hookspecs import KINDS, StepRecord, hookimpl
 from jackfield.hookspecs.deprecations import DEPRECATIONS, ContractDeprecationWarning, Deprecation
 from jackfield.stack import deprecation
+from jackfield.stack.discovery import discover
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.examination import _deprecations
+from jackfield.stack.report import row_report
 from tests.unit.stack.distributions import POLICY, Site
 from tests.unit.stack.test_loading import FIELDS, install, load
 from tests.unit.stack.test_observers import hub, provided
@@ -135,6 +137,18 @@ def test_an_examination_tells_uses_without_making_the_plugin(live_site: Site, la
     later(1, METHOD, ARGUMENT, UNUSED)
     found = _deprecations("schedule_policy", plugin.hooks, plugin.module)
     assert [text.partition(" ")[0] for text in found] == [ARGUMENT.subject, METHOD.subject]
+
+
+@pytest.mark.goal_row(16)
+def test_a_list_of_plugins_tells_what_their_files_seem_to_use_and_imports_none(live_site: Site, later: Any) -> None:
+    source = POLICY + "raise RuntimeError('imported')\n\ndef seen(record):\n    return record.tenants\n"
+    install(live_site, source)
+    (row,) = discover([str(live_site.folder)]).find("schedule_policy", "mine")
+    later(0, METHOD, ARGUMENT, HOOK, FIELD, UNUSED)
+    assert row_report(row)["deprecations"] == []
+    later(1, METHOD, ARGUMENT, HOOK, FIELD, UNUSED, replace(FIELD, subject="StepRecord.aborted"))
+    told = row_report(row)["deprecations"]
+    assert [text.partition(" ")[0] for text in told] == [one.subject for one in (METHOD, ARGUMENT, HOOK, FIELD)]
 
 
 def test_every_row_of_the_table_names_something_that_is_there() -> None:

@@ -110,7 +110,7 @@ def _cells(row: dict[str, Any], with_active: bool) -> Sequence[str]:
         row["contract"] or "-",
         ", ".join(row["hooks"]) or "-",
         row["path"] or f"{row['distribution']} {row['version']}".rstrip(),
-        row["problem"] or row["summary"],
+        row["problem"] or "; ".join(row["deprecations"]) or row["summary"],
     ]
     if with_active:
         others = [name for name in row["instances"] if name != row["name"]]
