@@ -7,10 +7,8 @@ field, what they implement a further method. Plugins must be imported after it.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import sys
-import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 from jackfield import hookspecs
 from jackfield.hookspecs import KINDS
 from jackfield.stack import loading, observers
-from jackfield.stack.hooks import Hook, the_hook
+from jackfield.stack.hooks import Hook, hook_table, the_hook
 
 STABLE = ("schedule_policy", "attention", "metrics", "observer", "model")
 BASES = ("SchedulePolicy", "AttentionBackend", "AttentionPlan", "MetricsSink", "Model")
@@ -61,23 +59,30 @@ def next_minor() -> Iterator[None]:
     """Until the end, `later` is a field of each record and context, an argument of each hook and a method of each base class."""
     for name in hookspecs.__all__:  # what is imported on demand is there before it is replaced
         getattr(hookspecs, name)
-    with pytest.MonkeyPatch.context() as patch:
-        for kind in STABLE:
-            before = KINDS[kind].contract
-            object.__setattr__(KINDS[kind], "contract", (before[0], before[1] + 1))
+    with pytest.MonkeyPatch.context() as patch, _raised(STABLE):
         for name in BASES:
             patch.setattr(getattr(hookspecs, name), "later", lambda self: "by default", raising=False)
         for name in RECORDS:
             _replace_everywhere(patch, getattr(hookspecs, name), _grown(getattr(hookspecs, name)))
         patch.setattr(loading, "the_hook", _grown_hook)
         patch.setattr(loading, "named_arguments", _with_another(loading.named_arguments))
-        patch.setattr(observers.ObserverHub, "_call", _heard_with_another(observers.ObserverHub._call))
-        try:
-            yield
-        finally:
-            for kind in STABLE:
-                major, minor = KINDS[kind].contract
-                object.__setattr__(KINDS[kind], "contract", (major, minor - 1))
+        patch.setattr(
+            observers, "hook_table", lambda: {name: _grown_table(hook) for name, hook in hook_table().items()}
+        )
+        patch.setattr(observers.ObserverHub, "_call_each", _heard_with_another(observers.ObserverHub._call_each))
+        yield
+
+
+@contextmanager
+def _raised(kinds: Sequence[str]) -> Iterator[None]:
+    before = {kind: KINDS[kind].contract for kind in kinds}
+    try:
+        for kind, (major, minor) in before.items():
+            object.__setattr__(KINDS[kind], "contract", (major, minor + 1))
+        yield
+    finally:
+        for kind, version in before.items():
+            object.__setattr__(KINDS[kind], "contract", version)
 
 
 def _grown(record: type) -> type:
@@ -97,17 +102,19 @@ def _replace_everywhere(patch: pytest.MonkeyPatch, old: Any, new: Any) -> None:
 
 
 def _grown_hook(kind: str) -> Hook:
-    hook = the_hook(kind)
-    if kind not in STABLE or hook.context is None:
+    return _grown_table(the_hook(kind))
+
+
+def _grown_table(hook: Hook) -> Hook:
+    if hook.kind not in STABLE:
         return hook
-    parameters = (*hook.parameters, "later")
-    return dataclasses.replace(hook, parameters=parameters, context=typing.cast(Any, _grown(hook.context)))
+    context = None if hook.context is None else _grown(hook.context)
+    return dataclasses.replace(hook, parameters=(*hook.parameters, "later"), context=context)
 
 
 def _with_another(named_arguments: Any) -> Any:
     return lambda function, given: named_arguments(function, {**given, "later": "an argument"})
 
 
-def _heard_with_another(call: Any) -> Any:
-    assert list(inspect.signature(call).parameters)[-1] == "kwargs", "the hub hands on a hook's arguments as `kwargs`"
-    return lambda self, listener, kwargs: call(self, listener, {**kwargs, "later": "an argument"})
+def _heard_with_another(call_each: Any) -> Any:
+    return lambda self, calls, kwargs: call_each(self, calls, {**kwargs, "later": "an argument"})
