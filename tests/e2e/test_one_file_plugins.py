@@ -10,7 +10,7 @@ from jackfield import Engine
 from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs.kinds import KINDS
-from tests.e2e.engines import tiny
+from tests.e2e.engines import simulated, tiny
 
 POLICY = """
 import numpy as np
@@ -102,6 +102,23 @@ def test_an_engine_refuses_a_file_of_which_it_uses_nothing(policy: Path) -> None
         ConfigurationError, match=r"argument plugin.*: the stack uses nothing of it; add --schedule-policy mine"
     ):
         Engine(plugin=policy, worker="simulated")
+
+
+def test_an_edited_file_is_swapped_in_while_the_replica_runs(policy: Path) -> None:
+    with simulated(skip_tokenizer_init=True, plugin=[policy], schedule_policy="mine", max_running_requests=1) as engine:
+
+        def ends() -> list[int]:
+            lengths = [{"max_new_tokens": n, "ignore_eos": True} for n in (300, 10, 30, 20)]
+            parts = engine.generate(input_ids=[[5, 6, 7]] * 4, sampling_params=lengths, stream=True)
+            return [part["index"] for part in parts if part["meta_info"]["finish_reason"]]
+
+        before = engine.get_server_info()["stack"]["hash"]
+        assert ends() == [1, 3, 2, 0]
+        policy.write_text(policy.read_text().replace("self.options.sign *", "-self.options.sign *"))
+        engine.swap_schedule_policy("mine")
+        stack = engine.get_server_info()["stack"]
+        assert (stack["hash"] != before, stack["epoch"]) == (True, 1)
+        assert ends() == [0, 2, 3, 1]
 
 
 ATTENTION = """

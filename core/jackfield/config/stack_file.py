@@ -24,6 +24,9 @@ SEPARATOR = "#"
 """Between the file and the name of one of its stacks. One word, so that a flag, a variable and an argument of Python are alike,
 and no name is given without its file."""
 
+SHARED = ", for all its stacks"
+"""Behind the source of the one-file plugins that a file with named stacks gives at its top level."""
+
 _TABLES = ("stack", "options")
 _STACKS = "stacks"
 _PHASES = {"prefill": "prefill_attention_backend", "decode": "decode_attention_backend"}
@@ -43,6 +46,8 @@ def read_stack_file(text: str | Path) -> tuple[Layer, Path]:
         raise ConfigurationError(f"{source}: write [{_STACKS}.NAME], a table for each stack")
     folder = path.absolute().parent
     common, problems = _layer(table, folder, source)
+    if stacks and "plugin" in common.values:
+        common.provenance["plugin"] += SHARED
     named: dict[str, Layer] = {}
     for name, stack in stacks.items():
         named[name], wrong = _layer(stack, folder, f"{source}, stack {name!r}")

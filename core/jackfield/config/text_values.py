@@ -34,7 +34,7 @@ def parse_text(facts: FieldFacts, text: str) -> Any:
             return () if text == NONE else tuple(part.strip() for part in text.split(","))
         case Shape.PATHS:
             # As PATH has them; a comma may stand in a file's name.
-            return () if text == NONE else tuple(part for part in text.split(os.pathsep) if part)
+            return () if text == NONE else _paths(text)
         case Shape.USES:
             return _uses(text)
         case Shape.OPTIONS:
@@ -101,6 +101,13 @@ def _uses(text: str) -> tuple[Any, ...]:
             raise ValueError(f"{text!r} is not a TOML table or list: {error}") from None
         return tuple(value) if isinstance(value, list) else (value,)
     return tuple(part.strip() for part in text.split(","))
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split(os.pathsep))
+    if not all(parts):
+        raise ValueError(f"{text!r} holds an empty path; write paths with {os.pathsep!r} between them, or {NONE!r}")
+    return parts
 
 
 def _table(text: str) -> Any:

@@ -22,7 +22,10 @@ def refuse_unusable_files(catalogue: Catalogue, source: str) -> None:
 
 
 def refuse_unused_files(catalogue: Catalogue, stack: Iterable[SelectedPlugin], source: str) -> None:
-    """Raises ConfigurationError, with the flags to add, for a file of which the stack uses nothing."""
+    """Raises ConfigurationError, with the flags to add, for a file of which the stack uses nothing.
+
+    Not asked about files that one stack file gives to all its stacks: each may use others of them.
+    """
     used = {plugin.path for plugin in stack}
     idle: dict[Path, list[PluginRow]] = {}
     for row in catalogue:

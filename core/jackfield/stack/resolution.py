@@ -14,6 +14,7 @@ from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders
+from jackfield.config.stack_file import SHARED
 from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
@@ -102,7 +103,8 @@ class _Resolver:
             self._decide_uses(kind)
         self._check_processors(worker.row)
         self._check_options()
-        refuse_unused_files(self.catalogue, self.plugins, self.selector.source("plugin"))
+        if not self.provenance.get("plugin", "").endswith(SHARED):
+            refuse_unused_files(self.catalogue, self.plugins, self.selector.source("plugin"))
         self.completion.fill_from_model(self.model)
         if self.args.topology is None:
             self.completion.fill(

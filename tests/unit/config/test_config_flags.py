@@ -77,6 +77,7 @@ def test_a_switch_can_be_turned_both_ways(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (["--page-siz", "3"], "unknown flag --page-siz; did you mean '--page-size'?"),
         (["--page-siz=3"], "unknown flag --page-siz; did you mean '--page-size'?"),
+        (["--plugin", ""], "--plugin: '' holds an empty path"),
         (["--page_size", "3"], "unknown flag --page_size; did you mean '--page-size'?"),
         (["--model-p", "3"], "unknown flag --model-p; did you mean"),
         (["--zzz"], "unknown flag --zzz; --help lists all"),

@@ -10,6 +10,7 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
+from jackfield.config.sources import load_server_args
 from jackfield.hookspecs import Need
 from jackfield.stack.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.digest import stack_hash
@@ -177,6 +178,27 @@ def test_a_file_serves_only_when_it_is_named_and_is_refused_when_nothing_of_it_d
     assert policy is not None
     assert (policy.name, policy.path) == ("mine", str(file))
     assert policy.reason == "named by --schedule-policy"
+
+
+def test_files_that_several_stacks_share_may_be_idle_in_one(tmp_path: Path) -> None:
+    file, other = write(tmp_path), write(tmp_path, plugin_row("gate", "door"), code="", name="door.py")
+    stacks = tmp_path / "stacks.toml"
+    shared = 'plugin = ["mine.py", "door.py"]\n'
+    for text, chosen in (
+        (f'{shared}[stacks.a.stack]\nschedule_policy = "mine"\n', f"{stacks}#a"),
+        (shared, str(stacks)),
+    ):
+        stacks.write_text(text)
+        args, provenance = load_server_args({}, {}, chosen)
+        assert args.plugin == (file, other)
+        if "#" in chosen:
+            stack = resolve(args, CPU, facts(), with_files(file, other), provenance).stack
+            assert [plugin.path for plugin in stack.of("schedule_policy")] == [str(file)]
+        else:
+            with pytest.raises(
+                ConfigurationError, match=r"stack file .*stacks.toml.*uses nothing of it; add --gate door"
+            ):
+                resolve(args, CPU, facts(), with_files(file, other), provenance)
 
 
 def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
