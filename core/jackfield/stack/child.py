@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -90,8 +91,13 @@ def _forked(module: str, request: str) -> tuple[str, str, int]:
         if pid == 0:
             _live_forked(module, request, theirs, words.fileno())
         os.close(theirs)
-        with os.fdopen(ours, encoding="utf-8", errors="replace") as answers:
-            told = answers.read()
+        try:
+            with os.fdopen(ours, encoding="utf-8", errors="replace") as answers:
+                told = answers.read()
+        except BaseException:  # interrupted: it is not left behind
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         _, status = os.waitpid(pid, 0)
         words.seek(0)
         return told, words.read().decode(errors="replace"), os.waitstatus_to_exitcode(status)

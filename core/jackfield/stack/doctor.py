@@ -122,9 +122,12 @@ def examine_row(row: PluginRow, *, limit: float, bare: float) -> Examined:
 
 
 def _of_status(row: PluginRow) -> Finding:
+    reinstall = f"reinstall or upgrade {row.distribution}, or uninstall it; if it is yours, mend what is named"
     remedies = {
-        Status.BROKEN: f"reinstall or upgrade {row.distribution}, or uninstall it; if it is yours, mend what is named",
-        Status.CONFLICT: "uninstall one of the distributions",
+        Status.BROKEN: reinstall if row.path is None else f"mend {row.path}",
+        Status.CONFLICT: "uninstall one of the distributions"
+        if row.path is None
+        else "give the file's plugin another name",
         Status.INCOMPATIBLE: "upgrade the older of the two",
         Status.UNKNOWN_KIND: f"upgrade jackfield if {row.distribution} was made for a later one",
     }
@@ -173,7 +176,8 @@ def _import_findings(row: PluginRow, told: dict[str, Any]) -> Iterator[Finding]:
     for step, result in steps.items():
         what = f"its module {row.module}" if step == "module" else f"the module of its {step}"
         if result["error"]:
-            yield _error("import", f"{what} cannot be imported: {result['error']}", f"reinstall {row.distribution}")
+            remedy = f"reinstall {row.distribution}" if row.path is None else f"mend {row.path}"
+            yield _error("import", f"{what} cannot be imported: {result['error']}", remedy)
         if not result["torch"] or seen:
             continue
         seen = True

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 
 def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0) -> dict[str, Any]:
-    """{hash, epoch, layout, worker_thread, plugins, rejected}. The hash is None while a part of the stack is still open."""
+    """{hash, epoch, layout, worker_thread, the reasons of both, plugins, rejected}. The hash is None while a part is still open."""
     return {
         "hash": stack_hash,
         "epoch": epoch,
         "layout": None if stack.layout is None else stack.layout.name,
+        "layout_reason": stack.layout_reason,
         "worker_thread": stack.worker_thread,
+        "worker_thread_reason": stack.worker_thread_reason,
         "plugins": [
             {
                 "kind": plugin.kind,
@@ -31,6 +33,7 @@ def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0
                 "path": plugin.path,
                 "options": dict(plugin.options),
                 "phases": list(plugin.phases),
+                "processes": list(plugin.processes),
                 "reason": plugin.reason,
             }
             for plugin in stack.plugins

@@ -322,6 +322,28 @@ def test_explain_is_the_same_twice_and_the_hash_is_stable(capsys: pytest.Capture
     assert one == two
 
 
+@pytest.mark.goal_row(12)
+def test_explain_says_the_same_to_people_and_to_programs(capsys: pytest.CaptureFixture[str], parts: list[str]) -> None:
+    argv = ("explain", "--device", "cpu", *parts)
+    text, report = output(capsys, *argv), json.loads(output(capsys, *argv, "--json"))
+    stack = report["stack"]
+    told = [*(plugin["reason"] for plugin in stack["plugins"]), *(other["reason"] for other in stack["rejected"])]
+    told += [
+        stack["layout_reason"],
+        stack["worker_thread_reason"],
+        stack["hash"],
+        *report["notes"],
+        report["device"]["reason"],
+    ]
+    told += [change["rule"] for change in report["changes"]]
+    assert len(told) > 20
+    for words in told:
+        assert words in text
+    assert {other["kind"] for other in stack["rejected"]} >= {"attention", "metrics", "observer"}, (
+        "kinds that run nothing here"
+    )
+
+
 def test_explain_for_people(capsys: pytest.CaptureFixture[str], parts: list[str]) -> None:
     text = output(capsys, "explain", "--device", "cpu", *parts)
     assert "the embedded SmolLM2-135M-Instruct's configuration" in text
