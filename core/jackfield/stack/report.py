@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0) -> dict[str, Any]:
-    """{hash, epoch, layout, worker_thread, the reasons of both, plugins, rejected}. The hash is None while a part is still open."""
+    """{hash, epoch, layout, worker_thread, their reasons, plugins, rejected}. The hash is None while a part is still open."""
     return {
         "hash": stack_hash,
         "epoch": epoch,
