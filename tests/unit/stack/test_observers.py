@@ -142,6 +142,19 @@ def test_an_object_that_breaks_the_contract_is_told_all_that_is_wrong() -> None:
     assert "no lifecycle hook 'jackfield_observer'" in message
 
 
+class _OfALaterMinor:
+    @hookimpl
+    def jackfield_requests_received(self, requests: Any) -> None: ...
+
+    @hookimpl(optionalhook=True)
+    def jackfield_requests_dreamt_of(self, dreams: Any) -> None: ...
+
+
+@pytest.mark.goal_row(18)
+def test_an_optional_hook_of_a_later_contract_is_passed_over() -> None:
+    assert hub(provided("one", _OfALaterMinor)).listens(RECEIVED)
+
+
 @pytest.mark.parametrize(
     ("made", "text"), [(None, "returned NoneType, not a builtins.object"), ("text", "a str hears nothing")]
 )
