@@ -33,8 +33,9 @@ from jackfield.stack.discovery import discover
 from jackfield.stack.loading import INLINE, load_stack
 from jackfield.stack.resolved import ResolvedStack
 from jackfield.stack.single import select_one
-name, options, paths = json.loads(sys.argv[2])
-stack = load_stack(ResolvedStack(plugins=(select_one(discover(), "loader", name, options),)), INLINE)
+name, options, files, paths = json.loads(sys.argv[2])
+chosen = select_one(discover(files=[Path(file) for file in files]), "loader", name, options)
+stack = load_stack(ResolvedStack(plugins=(chosen,)), INLINE)
 for path in paths:
     source = stack.make("loader", path=Path(path))
     source.config(), source.tokenizer(), list(source.weights(Shard()))
@@ -144,7 +145,7 @@ class LoaderConformance(Conformance):
     def test_no_torch(self, tmp_path: Path) -> None:
         """Config, tokenizer and weights are read in a process in which torch cannot be imported."""
         paths = [str(given.path) for given in self.written(tmp_path).values()]
-        order = json.dumps([self.plugin, dict(self.options), paths])
+        order = json.dumps([self.plugin, dict(self.options), [str(self.file)] if self.file else [], paths])
         command = [sys.executable, "-c", _CHILD, json.dumps([entry for entry in sys.path if entry]), order]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr.strip().splitlines()[-1]
