@@ -7,6 +7,7 @@ and denied is an error.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from jackfield.config.errors import did_you_mean, nearest, refuse
 from jackfield.config.names import plugin_reference
@@ -29,6 +30,21 @@ class Access:
     def denial(self, row: PluginRow) -> str | None:
         """The entry of the deny-list that means this row, or None."""
         return next((entry for entry in self._denied if entry in _entries(row)), None)
+
+    def settled(self, catalogue: Catalogue) -> Catalogue:
+        """The catalogue with the conflicts that the deny-list decides: a row whose rivals are all denied has its name alone."""
+        if not self._denied:
+            return catalogue
+        return Catalogue(tuple(self._settled(row, catalogue) for row in catalogue))
+
+    def _settled(self, row: PluginRow, catalogue: Catalogue) -> PluginRow:
+        if row.alone is None or self.denial(row) is not None:
+            return row
+        rivals = [other for other in catalogue.find(row.kind, row.name) if other.origin != row.origin]
+        if any(self.denial(other) is None for other in rivals):
+            return row
+        status, problem = row.alone
+        return replace(row, status=status, problem=problem, alone=None)
 
 
 def refuse_unknown_entries(catalogue: Catalogue, lists: Iterable[tuple[str, Iterable[str]]]) -> None:

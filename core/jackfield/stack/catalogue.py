@@ -33,6 +33,7 @@ class PluginRow:
     manifest            None if there is none to trust
     layouts             KV layouts that the distribution's manifest declares
     location            folder of the import package
+    alone               of a row in conflict: the status and the problem that it has without its rivals
     path, digest        of a one-file plugin: the file and the SHA-256 of its bytes; `distribution` is the file's name then
     """
 
@@ -50,6 +51,7 @@ class PluginRow:
     location: Path | None = None
     path: Path | None = None
     digest: str = ""
+    alone: tuple[Status, str] | None = None
 
     @property
     def origin(self) -> str:

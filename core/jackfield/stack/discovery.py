@@ -219,8 +219,9 @@ def _mark_conflicts(rows: Sequence[PluginRow]) -> Iterator[PluginRow]:
         both = " and ".join(rival.origin for rival in rivals)
         from_files = sum(rival.path is not None for rival in rivals)
         if not from_files:
-            remedy = "uninstall one"
+            remedy = "uninstall one, or deny one with --plugin-deny"
         else:
             remedy = "give the file's another name" if from_files < len(rivals) else "give one another name"
         problem = f"{both} both offer {row.kind} {row.name!r}: {remedy}"
-        yield replace(row, status=Status.CONFLICT, problem="; ".join(filter(None, (problem, row.problem))))
+        told = "; ".join(filter(None, (problem, row.problem)))
+        yield replace(row, status=Status.CONFLICT, problem=told, alone=(row.status, row.problem))

@@ -61,7 +61,9 @@ def gather_model_facts(
     if isolate:
         return _gather_in_child(args, model_path, device, name, provenance or {})
     file, files = model_files(model_path)
-    selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny))
+    access = Access(args.plugin_allow, args.plugin_deny)
+    catalogue = access.settled(catalogue)
+    selector = Selector(catalogue, access)
     loader = select_loader(selector, args, file, files).row
     if model_path is None:
         raw, source = embedded.embedded_config(), embedded.CONFIG_SOURCE

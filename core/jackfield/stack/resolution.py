@@ -70,10 +70,11 @@ class _Resolver:
         self.args = args
         self.device = device
         self.model = model
-        self.catalogue = catalogue
+        access = Access(args.plugin_allow, args.plugin_deny)
+        self.catalogue = access.settled(catalogue)
         self.provenance = provenance
         self.prober = no_probe if model is None else prober
-        self.selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny), provenance)
+        self.selector = Selector(self.catalogue, access, provenance)
         self.completion = Completion(args)
         self.plugins: list[SelectedPlugin] = []
         self.notes: list[str] = []

@@ -39,8 +39,8 @@ class Selector:
     def __init__(
         self, catalogue: Catalogue, access: Access | None = None, provenance: Mapping[str, str] | None = None
     ) -> None:
-        self._catalogue = catalogue
         self._access = access or Access()
+        self._catalogue = self._access.settled(catalogue)
         self._provenance = provenance or {}
         self.rejected: list[Rejected] = []
 
@@ -59,7 +59,7 @@ class Selector:
                 f"{source}: no {kind} plugin {name!r} is installed"
                 f"{did_you_mean(name, self._catalogue.names(kind), noun='installed')}"
             )
-        row = rows[0]
+        row = next((row for row in rows if self._denial(row) is None), rows[0])
         denial = self._denial(row)
         if denial is not None:
             raise ConfigurationError(

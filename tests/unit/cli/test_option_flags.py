@@ -13,6 +13,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import parse_server_args
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli import _parsed, _parser, main, option_flags
+from jackfield.stack.plugin_file import MODULE_PREFIX
 from tests.unit.stack.distributions import plugin_row
 
 SOURCE = """
@@ -66,6 +67,7 @@ def helped(capsys: pytest.CaptureFixture[str], words: Sequence[str]) -> str:
 
 @pytest.mark.goal_row(28, 29)
 def test_every_shape_of_option_has_a_flag(file: str) -> None:
+    before = {name for name in sys.modules if name.startswith(MODULE_PREFIX)}
     args, provenance = parse(
         *("--plugin", file, "--schedule-policy", "mine", "--metrics", '{plugin = "sink", as = "second"}'),
         *("--schedule-policy.mine.max-queue", "64", "--schedule-policy.mine.share=-0.5"),
@@ -86,7 +88,7 @@ def test_every_shape_of_option_has_a_flag(file: str) -> None:
     }
     assert (args.page_size, args.schedule_policy) == (2, "mine")
     assert provenance["options.schedule_policy.mine.max_queue"] == "--schedule-policy.mine.max-queue"
-    assert not any(name.startswith("jackfield_plugin_file_mine") for name in sys.modules)
+    assert {name for name in sys.modules if name.startswith(MODULE_PREFIX)} == before
 
 
 @pytest.mark.goal_row(29)

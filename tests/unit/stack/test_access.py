@@ -115,3 +115,30 @@ def test_a_misspelt_entry_is_refused_with_what_is_there(field: str, entry: str, 
 def test_all_misspelt_entries_are_told_at_once() -> None:
     message = refused(plugin_allow=("acmee", "other"), plugin_deny=("third",))
     assert "3 problems" in message
+
+
+@pytest.mark.goal_row(7)
+def test_a_denial_decides_a_conflict(live_site: Site) -> None:
+    """Without uninstalling anything: two distributions offer one name, and the operator says whose it is."""
+    live_site.add("acme-one", plugin_row("cache", "twin"), version="1.5")
+    live_site.add("acme-two", plugin_row("cache", "twin"))
+    rows = catalogue(*(r for r in discover() if r.name == "twin"))
+    conflict = refused(rows, cache_policy="twin")
+    assert (
+        "acme-one 1.5 and acme-two 1.0 both offer cache 'twin': uninstall one, or deny one with --plugin-deny"
+        in conflict
+    )
+    for denied, left in (("acme-one", "acme-two"), ("acme-two", "acme-one")):
+        (cache,) = resolved(rows, cache_policy="twin", plugin_deny=(denied,)).stack.of("cache")
+        assert cache.distribution == left
+    # An entry that means both leaves none, and one that means neither leaves the conflict.
+    assert "--plugin-deny cache.twin denies it" in refused(rows, cache_policy="twin", plugin_deny=("cache.twin",))
+    assert "both offer cache 'twin'" in refused(rows, cache_policy="twin", plugin_deny=("cache.chunk",))
+
+
+def test_a_conflict_over_one_of_ours_is_decided_for_automatic_selection_too(live_site: Site) -> None:
+    live_site.add("acme-one", plugin_row("schedule_policy", "fcfs"))
+    args = ServerArgs(worker="simulated", plugin_deny=("acme-one",))
+    facts = gather_model_facts(args, None, discover(), isolate=False)
+    stack = resolve(args, describe_device("cpu"), facts, discover()).stack
+    assert [p.distribution for p in stack.of("schedule_policy")] == ["jackfield-scheduler-policies"]

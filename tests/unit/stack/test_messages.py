@@ -120,7 +120,7 @@ CASES: dict[str, tuple[Callable[[Site], None], dict[str, Any], str]] = {
         twice,
         MINE,
         "--schedule-policy (from argument schedule_policy): schedule_policy plugin 'mine' (acme-a 1.0) cannot be "
-        "used: acme-a 1.0 and acme-b 1.0 both offer schedule_policy 'mine': uninstall one",
+        "used: acme-a 1.0 and acme-b 1.0 both offer schedule_policy 'mine': uninstall one, or deny one with --plugin-deny",
     ),
     "a contract that is too old": (
         policy(contract={"schedule_policy": "0.0"}),

@@ -26,9 +26,10 @@ class Named:
 
     @cached_property
     def catalogue(self) -> Catalogue:
+        from jackfield.stack.access import Access
         from jackfield.stack.discovery import discover
 
-        return discover(files=self.args.plugin)
+        return Access(deny=self.args.plugin_deny).settled(discover(files=self.args.plugin))
 
     def instances(self) -> list[tuple[str, str]]:
         """(kind, instance) of every plugin that is named and can be used."""
@@ -42,8 +43,7 @@ class Named:
     def row(self, kind: str, instance: str) -> PluginRow | None:
         """The healthy plugin behind an instance: the named use, else the installed plugin of that name."""
         name = self._of(KINDS[kind]).get(normalise_name(instance), instance)
-        rows = self.catalogue.find(kind, name)
-        return rows[0] if len(rows) == 1 and rows[0].status.value == "ok" else None
+        return next((row for row in self.catalogue.find(kind, name) if row.status.value == "ok"), None)
 
     def known(self, kind: str) -> list[str]:
         """Instances that are named, and plugins that are there."""
@@ -66,6 +66,7 @@ def read_named(words: Sequence[str], environ: Mapping[str, str]) -> Named:
     # Only what names plugins; all else is for the real parser, with its own messages.
     fields = {
         "plugin",
+        "plugin_deny",
         "prefill_attention_backend",
         "decode_attention_backend",
         *(kind.field for kind in KINDS.values()),
