@@ -123,7 +123,11 @@ class PageCache(PrefixCache):
 
     def _names(self, key: CacheKey, limit: int) -> list[tuple[bytes, bytes]]:
         pages = min(limit, len(key.tokens)) // self._size
-        return [(key.namespace, key.tokens[: (i + 1) * self._size].tobytes()) for i in range(pages)]
+        names = []
+        for end in range(self._size, (pages + 1) * self._size, self._size):
+            media = b"".join(b"%d:%s," % mark for mark in key.marks if mark[0] < end)
+            names.append((key.namespace + media, key.tokens[:end].tobytes()))
+        return names
 
     def _match(self, key: CacheKey, limit: int) -> list[tuple[bytes, bytes]]:
         names = self._names(key, limit)

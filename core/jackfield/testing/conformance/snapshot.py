@@ -35,10 +35,9 @@ def same(one: Any, other: Any) -> bool:
 
 def size(value: Any) -> int:
     """How many parts the state has: grows with whatever an object collects."""
-    seen: dict[int, int] = {}
-    arrays: list[int] = []
-    _frozen(value, seen, arrays)
-    return len(seen) + sum(arrays)
+    parts: list[int] = []
+    _frozen(value, {}, parts)
+    return sum(parts)
 
 
 def module_state(module: types.ModuleType) -> dict[str, Any]:
@@ -54,7 +53,9 @@ def module_state(module: types.ModuleType) -> dict[str, Any]:
     }
 
 
-def _frozen(value: Any, seen: dict[int, int], arrays: list[int] | None = None) -> Hashable:
+def _frozen(value: Any, seen: dict[int, int], parts: list[int] | None = None) -> Hashable:
+    if parts is not None:
+        parts.append(value.size if isinstance(value, np.ndarray) else 1)
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return (type(value).__name__, repr(value))
     if isinstance(value, _OPAQUE):
@@ -67,25 +68,23 @@ def _frozen(value: Any, seen: dict[int, int], arrays: list[int] | None = None) -
         return ("again", seen[id(value)])
     seen[id(value)] = len(seen)
     if isinstance(value, np.ndarray):
-        if arrays is not None:
-            arrays.append(value.size)
         return ("array", value.shape, value.dtype.str, value.tobytes())
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return ("generator", str(getattr(value, "bit_generator", value)), str(_generator_state(value)))
     if isinstance(value, Mapping):
-        items = [(_frozen(key, seen, arrays), _frozen(item, seen, arrays)) for key, item in value.items()]
+        items = [(_frozen(key, seen, parts), _frozen(item, seen, parts)) for key, item in value.items()]
         return (type(value).__name__, tuple(items))
     if isinstance(value, set | frozenset):
         # Order without meaning; elements are hashable, so that they are values or count by identity.
-        return (type(value).__name__, frozenset(_frozen(item, {}, arrays) for item in value), len(value))
+        return (type(value).__name__, frozenset(_frozen(item, {}, parts) for item in value), len(value))
     if isinstance(value, bytearray | memoryview):
         return (type(value).__name__, bytes(value))
     if isinstance(value, _CONTAINERS):
-        return (type(value).__name__, tuple(_frozen(item, seen, arrays) for item in value))
+        return (type(value).__name__, tuple(_frozen(item, seen, parts) for item in value))
     home = type(value).__module__.partition(".")[0]
     if home in sys.stdlib_module_names and home not in _LOOKED_INTO:
         return (type(value).__name__, id(value))
-    attributes = tuple((name, _frozen(item, seen, arrays)) for name, item in _attributes(value))
+    attributes = tuple((name, _frozen(item, seen, parts)) for name, item in _attributes(value))
     return (type(value).__name__, id(value), attributes)
 
 

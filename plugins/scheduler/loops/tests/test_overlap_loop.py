@@ -145,15 +145,6 @@ def test_depth_one_is_the_normal_loop_and_less_is_refused() -> None:
         OverlapLoop(phases, depth=0)
 
 
-def test_what_a_phase_raises_comes_out() -> None:
-    phases = Recorder(True, True)
-    phases.fail = "commit1"
-    loop = OverlapLoop(phases)
-    loop.step()
-    with pytest.raises(RuntimeError, match="commit1"):
-        loop.step()
-
-
 # on a real scheduler
 
 
@@ -245,21 +236,6 @@ def test_a_flush_right_after_the_answer_is_not_refused_for_the_surplus_step() ->
     finish(run, loop)
     assert [(reply.control_id, reply.ok, reply.message) for reply in run.replies] == [(7, True, "")]
     assert run.scheduler.state().free == run.scheduler.state().total
-    run.assert_at_rest()
-
-
-def test_settle_leaves_nothing_in_flight() -> None:
-    run = SchedulerHarness()
-    loop = make_loop(run)
-    rid = run.submit([1, 2], max_new_tokens=9)
-    for _ in range(3):
-        loop.step()
-    assert run.scheduler.state().in_flight == 1
-    loop.settle()
-    assert run.scheduler.state().in_flight == 0
-    run.scheduler.check_invariants()
-    finish(run, loop)
-    assert run.answers[rid].ids == run.expected(rid, 9)
     run.assert_at_rest()
 
 

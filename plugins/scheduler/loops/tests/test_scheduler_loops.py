@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
-from jackfield.hookspecs import EventLoop, EventLoopContext, StepOutcome, Wake, Want
-from jackfield.testing.scheduler_harness import SchedulerHarness
+from jackfield.hookspecs import StepOutcome, Wake, Want
 from jackfield_scheduler_loops.normal import NormalLoop
 
 
@@ -73,18 +71,3 @@ def test_step_never_waits_and_settle_has_nothing_to_do_between_steps() -> None:
     loop.settle()
     assert phases.calls.count("commit") == 1
     assert "wait" not in phases.calls
-
-
-def test_a_run_on_a_real_scheduler() -> None:
-    run = SchedulerHarness(page_size=4)
-    (point,) = entry_points(group="jackfield.event_loop", name="normal")
-    context = EventLoopContext(kind="event_loop", name="normal", instance="normal", phases=run.scheduler)
-    loop = point.load().jackfield_event_loop(context=context)
-    assert isinstance(loop, EventLoop)
-    for length in (1, 7, 30):
-        run.submit(list(range(length)), max_new_tokens=length)
-    while loop.step() is StepOutcome.RAN:
-        run.collect()
-    for rid, prompt in run.prompts.items():
-        assert run.answers[rid].ids == run.expected(rid, len(prompt))
-    run.assert_at_rest()

@@ -1,0 +1,88 @@
+"""Each suite on plugins with one fault each: the check that is meant for it fails, and no unrelated one does.
+
+The faulty plugins are installed as one distribution. One child process for the kinds without torch, one for those with it,
+and one for the randomised checks, which are run on few.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from jackfield.entrypoints.cli import main
+from tests.conformance.faulty import caches, gates, loops, observers, policies, processors, sinks, tiers
+from tests.unit.stack.distributions import Site, plugin_row
+
+KINDS: Mapping[str, ModuleType] = {
+    "schedule_policy": policies,
+    "cache": caches,
+    "event_loop": loops,
+    "metrics": sinks,
+    "observer": observers,
+    "gate": gates,
+    "kv_tier": tiers,
+    "logits_processor": processors,
+}
+SLOW = "not scheduler and not for_ever and not agree and not long_keys and not deep and not wide and not those_of_every"
+"""Whole schedulers and models under random requests: they find most faults too, later and less clearly."""
+
+FAULTS = [(kind, name) for kind, module in KINDS.items() for name in module.CAUGHT]
+
+
+def row(kind: str, name: str) -> dict[str, Any]:
+    features: tuple[str, ...] = ()
+    if kind == "event_loop" and name in loops.OVERLAP:
+        features = ("overlap",)
+    if kind == "cache":
+        features = ("cached_tokens", "forest")
+    return plugin_row(kind, name, features=features)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """ "kind.name" -> its part of the report."""
+    folder = tmp_path_factory.mktemp("faulty")
+    site = Site(folder / "site")
+    names = {kind: [*module.CAUGHT, *getattr(module, "SLOWLY", ())] for kind, module in KINDS.items()}
+    sources = {kind: Path(module.__file__ or "").read_text() for kind, module in KINDS.items()}
+    entries = "".join(
+        f"[jackfield.{kind}]\n" + "".join(f"{name} = acme_faulty.{kind}\n" for name in listed)
+        for kind, listed in names.items()
+    )
+    rows = [row(kind, name) for kind, listed in names.items() for name in listed]
+    site.add("acme-faulty", *rows, package="acme_faulty", sources=sources, entry_points=entries)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(site.folder))
+        importlib.invalidate_caches()
+        found = _run(folder / "most.json", [f"{kind}.{name}" for kind, name in FAULTS], SLOW)
+        models = [f"cache.{name}" for name in caches.SLOWLY]
+        return found | _run(folder / "models.json", [*models], "agree or deep")
+
+
+def _run(file: Path, keys: list[str], checks: str) -> dict[str, dict[str, Any]]:
+    assert main(["conformance", *keys, "--check", checks, "--json", str(file)]) == 1
+    return {plugin["plugin"]: plugin for plugin in json.loads(file.read_text())["plugins"]}
+
+
+@pytest.mark.goal_row(35)
+@pytest.mark.parametrize(("kind", "name"), FAULTS)
+def test_a_fault_is_found_by_its_check_and_no_other(reports: dict[str, dict[str, Any]], kind: str, name: str) -> None:
+    meant = KINDS[kind].CAUGHT[name]
+    report = reports[f"{kind}.{name}"]
+    failed = {check["check"]: check["detail"] for check in report["checks"] if check["outcome"] == "failed"}
+    assert report["outcome"] == ("failed" if meant else "passed")
+    assert set(meant[:1]) <= set(failed), failed
+    if "*" not in meant:
+        assert set(failed) <= set(meant), failed
+
+
+@pytest.mark.parametrize("name", caches.SLOWLY)
+def test_what_takes_long_to_show_is_found_too(reports: dict[str, dict[str, Any]], name: str) -> None:
+    failed = {check["check"] for check in reports[f"cache.{name}"]["checks"] if check["outcome"] == "failed"}
+    assert failed == {caches.SLOWLY[name]}
