@@ -17,7 +17,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -224,21 +224,21 @@ class Bench:
         self._random = random.Random(3)
         self._new = (rounds + 2) * (sizes.steps + 3) + 16
 
-    def _decoding(self, running: int, waiting: int = 0, **parts: Any) -> Rig:
+    def decoding(self, running: int, waiting: int = 0, **parts: Any) -> Rig:
         return Rig(running=running, context=PROMPT + self._new, **parts).fill(running, waiting, self._new)
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
         targets = dict(zip(self.sizes.running, ("<= 0.3", "<= 0.8", "<= 2.5"), strict=True))
         per_request = {}
         for running in self.sizes.running:
-            rig = self._decoding(running)
+            rig = self.decoding(running)
             values = [rig.step_cpu(self.sizes.steps) for _ in range(self.rounds)]
             what = f"scheduler CPU of a decode step with {running} running"
-            yield f"decode_step_{running}", _figure(what, "ms", values, targets[running])
+            yield f"decode_step_{running}", figure_of(what, "ms", values, targets[running])
             per_request[running] = [1e3 * value / running for value in values]
         some, many = self.sizes.running[1:]
         what = f"scheduler CPU a running request of a decode step with {many} running, over {some}: linear or better"
-        yield "linear_in_running", _ratio(what, per_request[some], per_request[many], _over, "<= 1.05", "us a request")
+        yield "linear_in_running", ratio(what, per_request[some], per_request[many], over, "<= 1.05", "us a request")
         yield f"waiting_{self.sizes.waiting}_fcfs", self._waiting()
         yield "decision_record", self._decisions()
         yield "observers_absent", self._observers()
@@ -249,7 +249,7 @@ class Bench:
         yield "refused_long", self._refused()
         yield from self._overlap()
 
-    def _step_by_step(self, one: Rig, other: Rig) -> tuple[list[float], list[float]]:
+    def step_by_step(self, one: Rig, other: Rig) -> tuple[list[float], list[float]]:
         """Milliseconds of a step of each, a round: the median over steps that were taken in turn, so that whatever slows the
         machine down for a while slows down both."""
         a, b = [], []
@@ -261,38 +261,38 @@ class Bench:
 
     def _waiting(self) -> Figure:
         s = self.sizes
-        without, beside = self._decoding(s.middle), self._decoding(s.middle, s.waiting)
-        a, b = self._step_by_step(without, beside)
+        without, beside = self.decoding(s.middle), self.decoding(s.middle, s.waiting)
+        a, b = self.step_by_step(without, beside)
         what = f"scheduler CPU of a decode step with {s.middle} running and {s.waiting} waiting under fcfs, over none waiting"
-        return _ratio(what, a, b, _over, "<= 1.05", "ms")
+        return ratio(what, a, b, over, "<= 1.05", "ms")
 
     def _decisions(self) -> Figure:
         s = self.sizes
-        without, kept = self._decoding(s.running[0], decision_steps=0), self._decoding(s.running[0])
-        a, b = self._step_by_step(without, kept)
+        without, kept = self.decoding(s.running[0], decision_steps=0), self.decoding(s.running[0])
+        a, b = self.step_by_step(without, kept)
         what = f"scheduler CPU of a decode step with {s.running[0]} running and the record of decisions, over none kept"
-        return _ratio(what, a, b, _over, "<= 1.03", "ms")
+        return ratio(what, a, b, over, "<= 1.03", "ms")
 
     def _observers(self) -> Figure:
         """What a server has without any observer: a hub that is asked and calls nobody."""
         s = self.sizes
         process = ProcessInfo(role="inline", pid=os.getpid(), stack_hash="")
         hub = ObserverHub(LoadedStack(ResolvedStack(plugins=()), "inline", ()), FaultLedger(), process)
-        without, beside = self._decoding(s.running[0]), self._decoding(s.running[0], observers=hub)
-        a, b = self._step_by_step(without, beside)
+        without, beside = self.decoding(s.running[0]), self.decoding(s.running[0], observers=hub)
+        a, b = self.step_by_step(without, beside)
         what = f"scheduler CPU of a decode step with {s.running[0]} running and a hub without observers, over no hub"
-        return _ratio(what, a, b, _over, "<= 1.01", "ms")
+        return ratio(what, a, b, over, "<= 1.01", "ms")
 
     def _large_cache(self) -> Figure:
         s = self.sizes
-        small, large = self._decoding(s.middle), self._decoding(s.middle)
+        small, large = self.decoding(s.middle), self.decoding(s.middle)
         large.store(s.prefixes, owned=False)
-        a, b = self._step_by_step(small, large)
+        a, b = self.step_by_step(small, large)
         what = (
             f"scheduler CPU of a decode step with {s.middle} running and {s.prefixes} prefixes of {PROMPT} tokens in the "
             "cache, over none"
         )
-        return _ratio(what, a, b, _over, "<= 1.05", "ms")
+        return ratio(what, a, b, over, "<= 1.05", "ms")
 
     def _evicting(self) -> Figure:
         """Short requests one after the other, each of which evicts as much as it stores; as many tokens in the pool as in
@@ -322,12 +322,12 @@ class Bench:
             f"scheduler CPU of a request of {PROMPT} tokens that evicts as many, {s.prefixes} prefixes of {PROMPT} tokens in "
             f"the cache, over a hundredth"
         )
-        return _ratio(what, a, b, _over, "<= 1.1", "ms")
+        return ratio(what, a, b, over, "<= 1.1", "ms")
 
     def _prefix_hints(self) -> Iterator[tuple[str, Figure]]:
         """What a step pays for the prefix hints of a long queue when the cache has just changed, and for ordering by them."""
         s = self.sizes
-        rig = self._decoding(s.middle, s.waiting)
+        rig = self.decoding(s.middle, s.waiting)
         waiting, memory = rig.scheduler._waiting, rig.scheduler._memory
         for request in waiting.table["request"].tolist():  # of each, the cache holds none to all but a page
             length = self._random.randrange(PROMPT // PAGE) * PAGE
@@ -356,7 +356,7 @@ class Bench:
             ("dfs_weight_order", "the order of dfs-weight", lambda: weigh.order(waiting.table.view, forest), "<= 1"),
         ):
             values = [change(work) for _ in range(self.rounds)]
-            yield f"waiting_{s.waiting}_{name}", _figure(f"scheduler CPU of {what}, {many}", "ms", values, target)
+            yield f"waiting_{s.waiting}_{name}", figure_of(f"scheduler CPU of {what}, {many}", "ms", values, target)
 
     def _refused(self) -> Figure:
         """A decode step of one, with a long cached prompt at the head of the queue whose tail does not fit; over one with a
@@ -378,11 +378,11 @@ class Bench:
         short, long = decoding(), decoding()
         short.submit(short.ids(PROMPT), s.long)
         long.submit(prefix + long.ids(s.tail), 1)
-        a, b = self._step_by_step(short, long)
+        a, b = self.step_by_step(short, long)
         if (short.scheduler.state().waiting, long.scheduler.state().waiting) != (1, 1):
             raise SystemExit("a request that should not fit does")
         what = f"scheduler CPU of a decode step beside a refused prompt of {s.long} tokens, over one of {PROMPT}"
-        return _ratio(what, a, b, _over, "<= 1.05", "ms")
+        return ratio(what, a, b, over, "<= 1.05", "ms")
 
     def _cached(self) -> Iterator[tuple[str, Figure]]:
         s = self.sizes
@@ -391,7 +391,7 @@ class Bench:
             what = (
                 f"match + insert of {s.long} tokens in the radix cache, all but {s.tail} of them there in {nodes} nodes"
             )
-            yield f"match_insert_{nodes}", _figure(what, "ms", times, target)
+            yield f"match_insert_{nodes}", figure_of(what, "ms", times, target)
         rig = Rig(running=1, context=s.long + 64)
         prefix = rig.ids(s.long - s.tail)
         taken, admitted = [], []
@@ -412,9 +412,9 @@ class Bench:
                 taken.append(intake)
                 admitted.append(admission)
         what = f"taking in a request of {s.long} tokens: decode the message, check it, queue it"
-        yield "intake_long", _figure(what, "ms", taken)
+        yield "intake_long", figure_of(what, "ms", taken)
         what = f"admitting a prompt of {s.long} tokens of which {s.tail} are not cached: decide and launch"
-        yield "admit_cached_long", _figure(what, "ms", admitted, "<= 1")
+        yield "admit_cached_long", figure_of(what, "ms", admitted, "<= 1")
 
     def _match_and_insert(self, nodes: int) -> float:
         s, cache = self.sizes, RadixCache(PAGE)
@@ -456,11 +456,11 @@ class Bench:
                 f"share of the time beyond the device's {self.sizes.device * 1e3:g} ms a step that `overlap` hides, "
                 f"{self.sizes.middle} running, {where}"
             )
-            yield name, _ratio(what, a, b, lambda x, y: 1 - y / x, ">= 0.5", "ms a step beyond the device's")
+            yield name, ratio(what, a, b, lambda x, y: 1 - y / x, ">= 0.5", "ms a step beyond the device's")
             if blocking:
                 what = f"wall time of a step with `overlap`, over `normal`, {self.sizes.middle} running, {where}"
                 c, d = ([value + self.sizes.device * 1e3 for value in side] for side in (a, b))
-                yield "overlap_slowdown", _ratio(what, c, d, _over, "<= 1.03", "ms a step")
+                yield "overlap_slowdown", ratio(what, c, d, over, "<= 1.03", "ms a step")
 
     @contextmanager
     def _side_by_side(self, blocking: bool) -> Iterator[tuple[Rig, Rig]]:
@@ -472,8 +472,8 @@ class Bench:
 
         running = self.sizes.middle
         rigs = (
-            self._decoding(running, make_worker=plain),
-            self._decoding(running, make_worker=threaded, make_loop=OverlapLoop),
+            self.decoding(running, make_worker=plain),
+            self.decoding(running, make_worker=threaded, make_loop=OverlapLoop),
         )
         try:
             yield rigs
@@ -483,19 +483,19 @@ class Bench:
                 rig.worker.close()
 
 
-def _over(a: float, b: float) -> float:
+def over(a: float, b: float) -> float:
     return b / a
 
 
-def _figure(what: str, unit: str, values: list[float], target: str = "") -> Figure:
+def figure_of(what: str, unit: str, values: list[float], target: str = "") -> Figure:
     value = statistics.median(values)
     return Figure(what=what, value=value, unit=unit, values=values, target=target, met=_met(value, target))
 
 
-def _ratio(
+def ratio(
     what: str, a: list[float], b: list[float], of: Callable[[float, float], float], target: str, unit: str
 ) -> Figure:
-    figure = _figure(what, f"ratio (sides: {unit})", [of(x, y) for x, y in zip(a, b, strict=True)], target)
+    figure = figure_of(what, f"ratio (sides: {unit})", [of(x, y) for x, y in zip(a, b, strict=True)], target)
     figure.a, figure.b = a, b
     return figure
 
@@ -507,6 +507,19 @@ def _met(value: float, target: str) -> bool | None:
     return value >= float(bound) if sign == ">=" else value <= float(bound)
 
 
+def report(machine: Any, figures: Mapping[str, Figure], as_json: bool) -> None:
+    if as_json:
+        packages = {package: package_digest(package) for package in PACKAGES}
+        results = {name: asdict(figure) for name, figure in figures.items()}
+        json.dump({"machine": machine, "packages": packages, "results": results}, sys.stdout, indent=2)
+        print()
+        return
+    for name, figure in figures.items():
+        verdict = "" if figure.met is None else f"  ({figure.target}: {'met' if figure.met else 'MISSED'})"
+        spread = ", ".join(f"{value:.3g}" for value in sorted(figure.values)[:: max(1, len(figure.values) // 5)])
+        print(f"{name:28} {figure.value:8.3f} {figure.unit.partition(' ')[0]:5}{verdict}  {figure.what}  [{spread}]")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
@@ -515,17 +528,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
     arguments = parser.parse_args(argv)
     machine = machine_facts(arguments.wait)
-    figures = dict(Bench(QUICK if arguments.quick else Sizes(), arguments.rounds).figures())
-    if arguments.json:
-        packages = {package: package_digest(package) for package in PACKAGES}
-        results = {name: asdict(figure) for name, figure in figures.items()}
-        json.dump({"machine": machine, "packages": packages, "results": results}, sys.stdout, indent=2)
-        print()
-        return 0
-    for name, figure in figures.items():
-        verdict = "" if figure.met is None else f"  ({figure.target}: {'met' if figure.met else 'MISSED'})"
-        spread = ", ".join(f"{value:.3g}" for value in sorted(figure.values)[:: max(1, len(figure.values) // 5)])
-        print(f"{name:28} {figure.value:8.3f} {figure.unit.partition(' ')[0]:5}{verdict}  {figure.what}  [{spread}]")
+    report(machine, dict(Bench(QUICK if arguments.quick else Sizes(), arguments.rounds).figures()), arguments.json)
     return 0
 
 

@@ -46,3 +46,12 @@ def test_scheduler() -> None:
         assert len(results[name]["a"]) == len(results[name]["b"]) == len(results[name]["values"]) == 2
     assert {len(digest) for digest in told["packages"].values()} == {64}
     assert "quiet" in told["machine"]
+
+
+@pytest.mark.goal_row(32)
+def test_hooks() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "hooks.py", "--quick", "--json", "--rounds", "2", "--wait", "0"]
+    results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["results"]
+    assert set(results) == {"observers_five", "observers_five_scheduler", "observers_five_decisions"}
+    for figure in results.values():
+        assert len(figure["a"]) == len(figure["b"]) == len(figure["values"]) == 2

@@ -44,22 +44,43 @@ SECONDS_BETWEEN_LINES = 60.0
 """Of one method that overruns its budget again and again."""
 
 
-class Cost:
-    """One method of one plugin; its calls come from one thread at a time."""
+class Rounds:
+    """Calls of several plugins in a row, which are counted together."""
 
-    __slots__ = ("calls", "exceptions", "overruns", "said_at", "seconds", "told")
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Cost:
+    """One method of one plugin; its calls come from one thread at a time. rounds: in each of them it is called once more."""
+
+    __slots__ = ("calls", "exceptions", "overruns", "rounds", "said_at", "seconds", "told")
 
     def __init__(self) -> None:
         self.calls = 0
         self.seconds = 0.0
         self.exceptions = 0
         self.overruns = 0
+        self.rounds: Rounds | None = None
         self.told = 0
         self.said_at = -math.inf
 
+    @property
+    def all_calls(self) -> int:
+        return self.calls if self.rounds is None else self.calls + self.rounds.count
+
+    def join(self, rounds: Rounds | None) -> None:
+        """From now on these, or none."""
+        self.calls = self.all_calls
+        self.rounds = rounds
+        if rounds is not None:
+            self.calls -= rounds.count
+
     def as_data(self) -> dict[str, float]:
         return {
-            "calls": float(self.calls),
+            "calls": float(self.all_calls),
             "seconds": self.seconds,
             "exceptions": float(self.exceptions),
             "overruns": float(self.overruns),
@@ -74,16 +95,19 @@ class Meter:
     """
 
     def __init__(self, budget: float | None = None, timer: Callable[[], float] = time.perf_counter) -> None:
-        self._budget = math.inf if budget is None else budget
-        self._timer = timer
+        self.budget = math.inf if budget is None else budget
+        self.timer = timer
         self._costs: dict[str, dict[str, Cost]] = {}
+
+    def cost(self, plugin: str, method: str) -> Cost:
+        """For who counts and times by himself, because he calls several in a row."""
+        return self._costs.setdefault(plugin, {}).setdefault(method, Cost())
 
     def wrap(
         self, plugin: str, method: str, function: Callable[P, R], *, expected: tuple[type[BaseException], ...] = ()
     ) -> Callable[P, R]:
         """The function, metered. expected: exceptions with which it answers, which are none of its faults."""
-        cost = self._costs.setdefault(plugin, {}).setdefault(method, Cost())
-        timer, budget = self._timer, self._budget
+        cost, timer, budget = self.cost(plugin, method), self.timer, self.budget
 
         @functools.wraps(function)
         def metered(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -99,7 +123,7 @@ class Meter:
                 cost.calls += 1
                 cost.seconds += spent
                 if spent > budget:
-                    self._overrun(plugin, method, cost, spent)
+                    self.overrun(plugin, method, spent)
 
         return metered
 
@@ -116,14 +140,16 @@ class Meter:
         """What was called so far. Any thread; a plugin that was never called is left out."""
         table = {}
         for plugin, methods in list(self._costs.items()):
-            rows = {method: cost.as_data() for method, cost in list(methods.items()) if cost.calls}
+            rows = {method: cost.as_data() for method, cost in list(methods.items()) if cost.all_calls}
             if rows:
                 table[plugin] = rows
         return table
 
-    def _overrun(self, plugin: str, method: str, cost: Cost, spent: float) -> None:
+    def overrun(self, plugin: str, method: str, spent: float) -> None:
+        """A call took longer than the budget."""
+        cost = self.cost(plugin, method)
         cost.overruns += 1
-        now = self._timer()
+        now = self.timer()
         if now - cost.said_at < SECONDS_BETWEEN_LINES:
             return
         more, cost.told = cost.overruns - cost.told - 1, cost.overruns
@@ -133,7 +159,7 @@ class Meter:
             plugin,
             method,
             spent * 1e3,
-            self._budget * 1e3,
+            self.budget * 1e3,
             f"; {more} more since the last such line" if more else "",
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ProcessInfo
 from jackfield.stack.deprecation import check, hook_uses
@@ -16,14 +16,31 @@ from jackfield.stack.faults import PLUGIN_ERRORS, FaultLedger
 from jackfield.stack.hooks import hook_table
 from jackfield.stack.implementations import declared_parameters, lifecycle_methods
 from jackfield.stack.loading import LoadedPlugin, LoadedStack
-from jackfield.stack.metering import Meter
+from jackfield.stack.metering import Cost, Meter, Rounds
 
 _STARTED = "jackfield_process_started"
 _STOPPING = "jackfield_process_stopping"
 
 
-_Call = tuple[str, Callable[..., Any], tuple[str, ...] | None]
-"""An observer's key in the ledger, its metered implementation of one hook, and the arguments that it names; None: all."""
+class _Call(NamedTuple):
+    """One observer's implementation of one hook. key: its own in the ledger; function: takes what the hook is about."""
+
+    function: Callable[[Any], Any]
+    cost: Cost
+    key: str
+
+
+class _Listeners:
+    """Those that hear one hook, in stack order; who is quarantined leaves."""
+
+    __slots__ = ("calls", "name", "rounds")
+
+    def __init__(self, name: str, calls: tuple[_Call, ...]) -> None:
+        self.name = name
+        self.calls = calls
+        self.rounds = Rounds()
+        for call in calls:
+            call.cost.join(self.rounds)
 
 
 class ObserverHub:
@@ -47,22 +64,24 @@ class ObserverHub:
         self._ledger = ledger
         self._process = process
         self._lock = threading.RLock() if threads else None
-        meter = meter if meter is not None else Meter()
+        self._meter = meter if meter is not None else Meter()
         made = [(plugin.selected.key, _made(plugin, process)) for plugin in loaded.of("observer")]
-        self._all: dict[str, tuple[_Call, ...]] = {
-            name: tuple(_call(key, name, methods[name], meter) for key, methods in made if name in methods)
+        self._all = {
+            name: tuple(_call(key, name, methods[name], self._meter) for key, methods in made if name in methods)
             for name in LIFECYCLE_HOOKS
         }
-        self._live = dict(self._all)
+        self._live = {name: _Listeners(name, calls) for name, calls in self._all.items()}
 
     def listens(self, hook_name: str) -> bool:
         """Whether anybody would hear this hook; ask before building its record. KeyError for an unknown hook."""
-        return bool(self._live[hook_name])
+        return bool(self._live[hook_name].calls)
 
     def notify(self, hook_name: str, **kwargs: Any) -> None:
-        """Call every live observer of this hook with the arguments of its spec. KeyError for an unknown hook."""
-        if calls := self._live[hook_name]:
-            self._tell(calls, kwargs)
+        """Call every live observer of this hook with the one argument of its spec. KeyError for an unknown hook."""
+        listeners = self._live[hook_name]
+        if listeners.calls:
+            (value,) = kwargs.values()
+            self._tell(listeners, value)
 
     def started(self) -> None:
         """`jackfield_process_started`."""
@@ -70,38 +89,56 @@ class ObserverHub:
 
     def stopping(self) -> None:
         """`jackfield_process_stopping`. A quarantined observer is called as well, this once: it has things to close."""
-        self._tell(self._all[_STOPPING], {"process": self._process})
+        self._tell(_Listeners(_STOPPING, self._all[_STOPPING]), self._process)
 
-    def _tell(self, calls: tuple[_Call, ...], kwargs: dict[str, Any]) -> None:
+    def _tell(self, listeners: _Listeners, value: Any) -> None:
         if self._lock is None:
-            self._call_each(calls, kwargs)
+            self._call_each(listeners, value)
         else:
             with self._lock:
-                self._call_each(calls, kwargs)
+                self._call_each(listeners, value)
 
-    def _call_each(self, calls: tuple[_Call, ...], kwargs: dict[str, Any]) -> None:
-        for key, function, names in calls:
+    def _call_each(self, listeners: _Listeners, value: Any) -> None:
+        # This is on the path of every step, and to count and time a call costs more than an observer that does little: rounds
+        # are counted instead of calls, and the end of one call is the beginning of the next.
+        timer, budget = self._meter.timer, self._meter.budget
+        listeners.rounds.count += 1
+        began = timer()
+        for function, cost, key in listeners.calls:
             try:
-                if names is None:
-                    function(**kwargs)
-                else:
-                    function(**{name: kwargs[name] for name in names})
+                function(value)
             except PLUGIN_ERRORS as error:
-                self._ledger.record(key, FaultScope.COUNT, error)
-                if self._ledger.quarantined(key):
-                    self._refresh()
+                self._failed(key, cost, timer() - began, error)
+                began = timer()
+                continue
+            ended = timer()
+            spent = ended - began
+            cost.seconds += spent
+            if spent > budget:
+                self._meter.overrun(key, listeners.name, spent)
+            began = ended
 
-    def _refresh(self) -> None:
-        self._live = {
-            name: tuple(call for call in calls if not self._ledger.quarantined(call[0]))
-            for name, calls in self._all.items()
-        }
+    def _failed(self, key: str, cost: Cost, spent: float, error: BaseException) -> None:
+        cost.seconds += spent
+        cost.exceptions += 1
+        self._ledger.record(key, FaultScope.COUNT, error)
+        if self._ledger.quarantined(key):
+            self._live = {
+                name: _Listeners(name, tuple(call for call in old.calls if call.key != key))
+                if any(call.key == key for call in old.calls)
+                else old
+                for name, old in self._live.items()
+            }
+            for calls in self._all.values():
+                for call in calls:
+                    if call.key == key:
+                        call.cost.join(None)
 
 
 def _call(key: str, name: str, function: Callable[..., Any], meter: Meter) -> _Call:
-    named = declared_parameters(function)
-    complete = set(named) == set(hook_table()[name].parameters)
-    return key, meter.wrap(key, name, function), None if complete else named
+    (parameter,) = hook_table()[name].parameters  # lifecycle hooks are about one record each
+    hears = parameter in declared_parameters(function)
+    return _Call(function if hears else lambda _: function(), meter.cost(key, name), key)
 
 
 def _made(plugin: LoadedPlugin, process: ProcessInfo) -> Mapping[str, Callable[..., Any]]:

@@ -7,6 +7,7 @@ prefilled are touched one by one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,14 @@ from jackfield.managers.scheduler.window import Window
 from jackfield.mem_cache.req_to_token import ReqToTokenPool
 
 NO_WINDOW_WRITES = WindowWrites()
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+def read_only(array: _Array) -> _Array:
+    view = array.view()
+    view.setflags(write=False)
+    return view
 
 
 @dataclass(kw_only=True)
@@ -44,6 +53,14 @@ class ScheduleBatch:
     wait_for: tuple[int, ...] = ()
     retracted: tuple[int, ...] = ()
     epoch: int = 0
+    _shown: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
+
+    def shown(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """`uids` and `new_tokens` as plugins may see them: these are the scheduler's own arrays, from which it goes on."""
+        if self._shown is None:
+            self.uids.setflags(write=False)  # nobody writes them; the others go to the worker, which may
+            self._shown = self.uids, read_only(self.new_tokens)
+        return self._shown
 
     def only(self, keep: NDArray[np.bool_]) -> ScheduleBatch:
         """The same step without the others [n]."""
@@ -68,6 +85,7 @@ class StepInFlight:
     launched, pending   None if every request of the batch had ended before the launch: nothing was sent
     start               tokens computed before it [n]; an upper bound where a step before it may have given fewer tokens
     sample              whether each row is sampled [n]
+    tenants             of the requests [n]; None if nobody wanted to know
     deferred            see `hookspecs.InFlight`
     """
 
@@ -77,6 +95,7 @@ class StepInFlight:
     start: NDArray[np.int32]
     sample: NDArray[np.bool_]
     requests: NDArray[np.object_]
+    tenants: NDArray[np.int32] | None = None
     pending: PendingResult | None = None
     result: WorkerResult | None = None
     deferred: bool = False

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import BatchScheduled, RequestLife, StepDecision, StepRecord
-from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight
+from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight, read_only
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.release import Ended
 from jackfield.managers.scheduler.table import ColumnTable
 from jackfield.managers.scheduler.watchers import Observers
-
-_Array = TypeVar("_Array", bound=NDArray[Any])
-
-
-def _read_only(array: _Array) -> _Array:
-    """A view for plugins: these are the scheduler's own arrays, from which it goes on."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 class StepReports:
@@ -38,7 +28,7 @@ class StepReports:
         observers: Observers,
         take_lives: Callable[[], list[RequestLife]],
         memory: KVMemory,
-        tables: Sequence[ColumnTable],
+        tables: tuple[ColumnTable, ColumnTable],
     ) -> None:
         self._policy = policy
         self._observers = observers
@@ -46,6 +36,8 @@ class StepReports:
         self._memory = memory
         self._tables = tables
         self._muted = False
+        self._one_tenant: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._open_tenants: tuple[tuple[int, int], NDArray[np.int32]] = ((-1, -1), np.empty(0, dtype=np.int32))
         # As the cache was told at its start. It goes on even when the listeners are quarantined.
         self._cache_tells = observers.listens("jackfield_cache_events")
 
@@ -53,6 +45,17 @@ class StepReports:
         """During the warm-up no observer hears of a step, nor of what it did to the cache."""
         self.between_steps()  # what happened before belongs to the time before
         self._muted = muted
+
+    def tenants_of(self, running: ColumnTable, at: NDArray[np.intp]) -> NDArray[np.int32] | None:
+        """Of the requests at these rows [n], for the record of their step; None if nobody hears of it."""
+        if not (self._policy.observes or self._listens("jackfield_batch_committed")):
+            return None
+        tenants = self._all_open_tenants()
+        if len(tenants) > 1:
+            return running["tenant"][at]
+        if len(at) != len(self._one_tenant) or (len(at) and self._one_tenant[0] != tenants[0]):
+            self._one_tenant = np.full(len(at), tenants[0] if len(tenants) else 0, dtype=np.int32)
+        return self._one_tenant
 
     def _listens(self, hook_name: str) -> bool:
         return not self._muted and self._observers.listens(hook_name)
@@ -65,12 +68,13 @@ class StepReports:
             self._observers.notify("jackfield_requests_retracted", uids=batch.retracted)
         if not self._listens("jackfield_batch_scheduled"):
             return
+        uids, new_tokens = batch.shown()
         record = BatchScheduled(
             step=batch.step,
             at=at,
-            uids=_read_only(batch.uids),
-            new_tokens=_read_only(batch.new_tokens),
-            computed=_read_only(computed),
+            uids=uids,
+            new_tokens=new_tokens,
+            computed=read_only(computed),
             waiting=waiting,
             running=running,
             free_slots=self._memory.free_slots(),
@@ -81,25 +85,37 @@ class StepReports:
         """After the commit."""
         listens = self._listens("jackfield_batch_committed")
         if self._policy.observes or listens:
+            batch = step.batch
+            uids, tokens = batch.shown()
             record = StepRecord(
-                step=step.batch.step,
+                step=batch.step,
                 started=step.started,
                 ended=at,
-                uids=_read_only(step.batch.uids),
-                tokens=_read_only(step.batch.new_tokens),
-                admitted=step.batch.admitted,
+                uids=uids,
+                tokens=tokens,
+                admitted=batch.admitted,
                 finished=tuple(ended.finished),
-                retracted=step.batch.retracted,
+                retracted=batch.retracted,
                 aborted=tuple(ended.aborted),
-                prefills=step.batch.prefills,
-                tenants=_read_only(np.array([request.tenant for request in step.requests.tolist()], dtype=np.int32)),
-                open_tenants=_read_only(np.unique(np.concatenate([table["tenant"] for table in self._tables]))),
+                prefills=batch.prefills,
+                tenants=_tenants(step),
+                open_tenants=self._all_open_tenants(),
             )
             if self._policy.observes:
                 self._policy.observe(record)
             if listens:
                 self._observers.notify("jackfield_batch_committed", record=record)
         self.between_steps()
+
+    def _all_open_tenants(self) -> NDArray[np.int32]:
+        """Looked up when somebody came or went: most steps change nothing of it."""
+        waiting, running = self._tables
+        changes = (waiting.changes, running.changes)
+        if changes != self._open_tenants[0]:
+            found = np.unique(np.concatenate([table["tenant"] for table in self._tables]))
+            found.flags.writeable = False
+            self._open_tenants = (changes, found)
+        return self._open_tenants[1]
 
     def decided(self, decisions: Sequence[StepDecision]) -> None:
         """What was decided for a step that is committed now, and in rounds before it."""
@@ -121,3 +137,11 @@ class StepReports:
         events = self._memory.take_events()
         if events and self._listens("jackfield_cache_events"):
             self._observers.notify("jackfield_cache_events", events=tuple(events))
+
+
+def _tenants(step: StepInFlight) -> NDArray[np.int32]:
+    tenants = step.tenants
+    if tenants is None:  # who wants to know came after the launch, with another policy
+        tenants = np.array([request.tenant for request in step.requests.tolist()], dtype=np.int32)
+    tenants.setflags(write=False)
+    return tenants

@@ -227,6 +227,7 @@ class Scheduler:
             start=computed,
             sample=sample,
             requests=running["request"][at],
+            tenants=self._reports.tenants_of(running, at),
             deferred=self._limits.deferred,
         )
         self._in_flight.append(step)

@@ -49,9 +49,13 @@ COLUMNS: Mapping[str, type] = {**PUBLIC_COLUMNS, **PRIVATE_COLUMNS}
 
 class ColumnTable:
     """Rows 0 .. len-1 in the order in which they were appended. `table["uid"]` is a live array of length len: valid until
-    the next row operation, and writable."""
+    the next row operation, and writable.
+
+    changes   counts row operations: what was computed of who is here holds until the next
+    """
 
     def __init__(self, capacity: int = 16) -> None:
+        self.changes = 0
         self._size = 0
         self._capacity = max(1, capacity)
         self._data: dict[str, NDArray[Any]] = {
@@ -75,6 +79,7 @@ class ColumnTable:
         for name, column in self._data.items():
             column[row] = values.get(name, 0)
         self._size += 1
+        self.changes += 1
         return row
 
     def extend(self, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -89,6 +94,7 @@ class ColumnTable:
         for name, column in self._data.items():
             column[self._size : self._size + count] = columns[name]
         self._size += count
+        self.changes += 1
 
     def take(self, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         """Remove these rows and return them, in the order asked for; the others close up and keep their order."""
@@ -105,6 +111,7 @@ class ColumnTable:
             column[:left] = column[: self._size][keep]
         self._data["request"][left : self._size] = None  # an ended request must not live on in the unused part
         self._size = left
+        self.changes += 1
 
     def _reserve(self, size: int) -> None:
         if size <= self._capacity:
