@@ -75,7 +75,8 @@ def hub(count: int, kind: type = Nothing) -> ObserverHub:
 class HookBench(Bench):
     def figures(self) -> Iterator[tuple[str, Figure]]:
         s = self.sizes
-        who = f"of a decode step with {s.middle} running and {OBSERVERS} observers that hear of each batch and do nothing, over none"
+        observers = f"{OBSERVERS} observers that hear of each batch and do nothing"
+        who = f"of a decode step with {s.middle} running and {observers}, over none"
         a, b = self._sides(Nothing)
         device = s.device * 1e3
         whole = [[device + cpu for cpu in side] for side in (a, b)]
