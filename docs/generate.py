@@ -21,7 +21,7 @@ from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.schemas.common import Native, OpenAI
-from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, common, decisions, kv, logprobs, mover, tables
+from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, common, decisions, device, kv, logprobs, mover, tables
 from jackfield.observability.metrics import GROUPS, PREFIX
 from jackfield.stack.discovery import discover
 from jackfield.stack.hooks import hook_table
@@ -56,7 +56,8 @@ def hooks() -> Iterator[str]:
     yield (
         "What a plugin implements, by kind. A provider hook is called once at start and returns an object; the runtime calls "
         "that object. Every name below comes from `jackfield.hookspecs`: `from jackfield.hookspecs import hookimpl, Freed`. What "
-        "several kinds share stands at the [end](#shared): [amounts and problems](#jackfieldhookspecscommon), [KV memory and its "
+        "several kinds share stands at the [end](#shared): [amounts and problems](#jackfieldhookspecscommon), [the "
+        "device](#jackfieldhookspecsdevice), [KV memory and its "
         "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables), [the record of "
         "decisions](#jackfieldhookspecsdecisions), [log-probabilities](#jackfieldhookspecslogprobs), [copies of "
         "KV](#jackfieldhookspecsmover). Arguments of all records "
@@ -87,7 +88,7 @@ def hooks() -> Iterator[str]:
                     yield f"{_prose(function)}\n"
         yield from _classes(module, *specs)
     yield "# Shared\n"
-    for module in (common, kv, tables, decisions, logprobs, mover):
+    for module in (common, device, kv, tables, decisions, logprobs, mover):
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)

@@ -72,7 +72,7 @@ def _own_names(kind: str) -> Iterator[str]:
         if getattr(value, "__module__", None) in modules and not name.endswith("Specs"):
             yield name
     yield from _NAMED_BY_NOBODY.get(kind, ())
-    yield from ("Need", "Problem")  # of a probe, which a plugin of any kind may have
+    yield from ("Need", "DeviceDescription", "Problem")  # of a probe, which a plugin of any kind may have
 
 
 def _manifest_keys(kind: str) -> Facts:

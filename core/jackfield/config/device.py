@@ -7,35 +7,17 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
 
 import psutil
 
 from jackfield.config.cgroup import cgroup_limits
 from jackfield.config.cuda_driver import CudaDevice, first_cuda_device
 from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.hookspecs.device import DeviceDescription
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
 
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceDescription:
-    """type                "cpu" or "cuda"
-    name                for people
-    available_memory    bytes that can be taken now; on CUDA the device's
-    total_memory        bytes
-    cores               CPU cores that this process may use
-    capability          CUDA compute capability (major, minor); None on a CPU
-    reason              why this device, for `explain`
-    """
-
-    type: str
-    name: str
-    available_memory: int
-    total_memory: int
-    cores: int
-    capability: tuple[int, int] | None = None
-    reason: str = ""
+__all__ = ["DEVICE_NAMES", "DeviceDescription", "describe_device", "usable_cores"]
 
 
 def describe_device(name: str) -> DeviceDescription:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         StepDecision,
         WaitReason,
     )
+    from jackfield.hookspecs.device import DeviceDescription
     from jackfield.hookspecs.event_loop import (
         EventLoop,
         EventLoopContext,
@@ -166,6 +167,7 @@ _MODULES = (
     "kinds",
     "markers",
     "kv",
+    "device",
     "common",
     "loader",
     "attention",
@@ -220,6 +222,7 @@ __all__ = [
     "Committed",
     "DecodeTurn",
     "DenseWeight",
+    "DeviceDescription",
     "Embedding",
     "EventLoop",
     "EventLoopContext",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.hookspecs import KINDS, ProcessInfo
@@ -143,6 +144,17 @@ CASES: dict[str, tuple[Callable[[Site], None], dict[str, Any], str]] = {
         MINE,
         f"{UNUSABLE}its manifest names no contract version for 'schedule_policy': write contract = {{ "
         f'schedule_policy = "{SPEAKS}" }}',
+    ),
+    "a range of cores without this one": (
+        policy(core=">=7,<8"),
+        MINE,
+        f"{UNUSABLE}it asks for jackfield >=7,<8 (`core` in its manifest), this is jackfield {__version__}: install a jackfield "
+        "in that range, or another version of the plugin",
+    ),
+    "a range of cores that is none": (
+        policy(core="7 or so"),
+        MINE,
+        f"{UNUSABLE}manifest key 'core' must be a range of versions as in dependencies, such as \">=0.1,<0.3\", not '7 or so'",
     ),
     "an unknown key": (
         policy(prioritty=1),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jackfield.hookspecs import Need, Problem
+from jackfield.hookspecs import DeviceDescription, Need, Problem
 
 SMALLEST_PAGE = 8
 
 
-def check(need: Need, device: object) -> list[Problem]:
+def check(need: Need, device: DeviceDescription) -> list[Problem]:
     if need.page_size >= SMALLEST_PAGE:
         return []
     return [
