@@ -14,7 +14,7 @@ STRANGERS := $(patsubst %/plugin.toml,%,$(wildcard $(addsuffix /*/plugin.toml,\
 	tests/third_party/* tests/third_party/*/src tests/frozen/*/src/*)))
 PROMPT ?= In one sentence: what is a jackfield?
 
-.PHONY: setup demo test lint format docs contract requirements soak clean
+.PHONY: setup demo test test-plugins lint format docs contract requirements soak clean
 
 setup: $(VENV)/.installed
 
@@ -34,7 +34,12 @@ demo: setup
 test: setup
 	@# The hundreds of processes that tests start need not compile the sources again, where Python may not write what it compiled.
 	$(BIN)/python -m compileall -q core plugins
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS)
+	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --ignore tests/third_party/test_suites.py
+	@$(MAKE) --no-print-directory test-plugins
+
+# Strangers' packages (tests/third_party): their own tests and the conformance suites, where they are installed from wheels.
+test-plugins: setup
+	$(BIN)/python -m pytest -q tests/third_party/test_suites.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -54,12 +54,15 @@ def python_blocks(page: str) -> list[str]:
 def tutorial_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tutorial's package, installed into a folder of its own."""
     project = tmp_path_factory.mktemp("short-answers")
+    (command,) = re.findall(
+        r"^    .venv/bin/jackfield (new .*)$", (ROOT / "docs" / "tutorial.md").read_text(), re.MULTILINE
+    )
+    assert main([*command.split(), "--directory", str(project)]) == 0
     files = tutorial_files()
-    assert set(files) == {"pyproject.toml", "short_answers/plugin.toml", "short_answers/policy.py", "test_policy.py"}
+    assert set(files) == {"short_answers/options.py", "short_answers/policy.py", "tests/test_policy.py"}
     for name, content in files.items():
-        (project / name).parent.mkdir(exist_ok=True)
+        assert (project / name).exists()
         (project / name).write_text(content)
-    (project / "short_answers" / "__init__.py").write_text("")
     site = tmp_path_factory.mktemp("site")
     pip = [
         sys.executable,
@@ -73,7 +76,8 @@ def tutorial_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(site),
     ]
     subprocess.run([*pip, str(project)], check=True, capture_output=True, text=True)
-    (site / "test_policy.py").write_text(files["test_policy.py"])
+    (site / "tests").mkdir()
+    (site / "tests/test_policy.py").write_text(files["tests/test_policy.py"])
     return site
 
 
@@ -95,7 +99,7 @@ def test_the_tutorials_policy_is_shown_chosen_and_tested(tutorial_site: Path) ->
     misspelt = run(tutorial_site, *command, "schedule_policy.short-answers.long_promt=500")
     assert misspelt.returncode == 2
     assert "long_prompt" in misspelt.stderr
-    tested = run(tutorial_site, "-m", "pytest", "-q", "test_policy.py")
+    tested = run(tutorial_site, "-m", "pytest", "-q", "tests/test_policy.py")
     assert tested.returncode == 0, tested.stdout
 
 

@@ -53,16 +53,12 @@ class Environment:
 
 
 def build_wheel(project: Path, out: Path) -> Path:
-    """The wheel of one project, in `out`."""
+    """The wheel of one project, in `out`. By hatchling itself, as pip would ask it to, without a process for each."""
+    from hatchling.builders.wheel import WheelBuilder
+
     out.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)],
-        cwd=project,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = out.glob("*.whl")
-    return wheel
+    (wheel,) = WheelBuilder(str(project)).build(directory=str(out), versions=["standard"])
+    return Path(wheel)
 
 
 def make_environment(folder: Path, wheels: Iterable[Path]) -> Environment:

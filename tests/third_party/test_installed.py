@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,6 +24,13 @@ PLUGINS = {
     ("logits_processor", "allow-ids", "allow-ids-processor"),
     ("kv_tier", "dict", "dict-tier"),
     ("gate", "file", "file-gate"),
+    ("cache", "lfu", "lfu-cache"),
+    ("event_loop", "turns", "turns-loop"),
+    ("model", "gemma", "gemma-model"),
+    ("loader", "npz", "npz-loader"),
+    ("worker", "replay", "replay-worker"),
+    ("ops", "double", "double-ops"),
+    ("observer", "sqlite", "sqlite-observer"),
 }
 
 
@@ -67,13 +73,6 @@ def test_what_they_depend_on_is_there(environment: Environment) -> None:
     ours = [line for line in done.stdout.splitlines() if line.startswith(("jackfield", *STRANGERS))]
     assert ours == []
     assert done.stdout.strip(), done.stderr  # it did look
-
-
-@pytest.mark.parametrize("project", STRANGERS.values(), ids=STRANGERS)
-def test_their_own_tests_pass(project: Path, environment: Environment, tmp_path: Path) -> None:
-    shutil.copytree(project / "tests", tmp_path / "tests")
-    done = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "tests", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.goal_row(1)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jackfield import hookspecs
+from jackfield.entrypoints.authoring.names import new_package
+from jackfield.entrypoints.authoring.render import render
+from jackfield.hookspecs import KINDS
+from jackfield.stack.catalogue import Catalogue
 from tests.third_party.environment import STRANGERS
 
 TORCH_SIDE = ("jackfield.layers", "jackfield.model_executor")
 FOR_TESTS = ("jackfield", "jackfield.testing")
-REACHES_ANYTHING = ("setattr", "delattr", "__import__", "globals", "vars")
+REACHES_ANYTHING = ("setattr", "delattr", "__import__", "globals", "vars", "exec", "eval")
+PATCHES = ("__setattr__", "__delattr__", "__dict__", "__code__", "meta_path", "path_hooks")
+PATCHING_FIXTURES = ("monkeypatch", "mocker")
+NOT_IMPORTED = ("importlib", "gc", "inspect", "ctypes")
+NEVER_IMPORTED = ("pluggy", "mock", "unittest", "wrapt")
+MOST_LINES = 150
 
 
 def sources(project: Path, *, tests: bool) -> list[Path]:
@@ -38,11 +50,14 @@ def problems(tree: ast.AST, *, in_tests: bool = False) -> Iterator[str]:
             ours |= {alias.asname or alias.name for alias in node.names}
             if not is_public(node.module or "", names, in_tests=in_tests):
                 yield f"line {node.lineno}: from {node.module} import {', '.join(names)}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in NEVER_IMPORTED:
+            yield f"line {node.lineno}: from {node.module} import ..."
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.partition(".")[0] == "jackfield":
                     yield f"line {node.lineno}: import {alias.name}: import names, from jackfield.hookspecs"
-                if alias.name.partition(".")[0] in ("importlib", "gc", "inspect") and not in_tests:
+                top = alias.name.partition(".")[0]
+                if top in NEVER_IMPORTED or (top in NOT_IMPORTED and not in_tests):
                     yield f"line {node.lineno}: import {alias.name}"
     for node in ast.walk(tree):
         targets: list[ast.expr] = []
@@ -62,6 +77,33 @@ def problems(tree: ast.AST, *, in_tests: bool = False) -> Iterator[str]:
             yield f"line {node.lineno}: calls {node.func.id}"
         if isinstance(node, ast.Attribute) and node.attr == "modules" and ast.unparse(node) == "sys.modules":
             yield f"line {node.lineno}: reads sys.modules"
+        if isinstance(node, ast.Attribute) and node.attr in PATCHES:
+            yield f"line {node.lineno}: reaches for {node.attr}"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ours:
+            private = node.attr.startswith("_") and not node.attr.startswith("__")
+            if private:
+                yield f"line {node.lineno}: reads {ast.unparse(node)}, which is private to the core"
+        if isinstance(node, ast.arg) and node.arg in PATCHING_FIXTURES:
+            yield f"line {node.lineno}: asks for the fixture {node.arg}"
+
+
+def code_lines(source: str) -> int:
+    """Lines that hold code: no blank ones, comments or docstrings."""
+    quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in quiet:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def rendered(kind: str) -> dict[str, ast.Module]:
+    """The Python files of the package that `jackfield new` writes for a kind."""
+    new = new_package(kind, "my-own", catalogue=Catalogue(), directory="nowhere")
+    return {path: ast.parse(text) for path, text in render(new).items() if path.endswith(".py")}
 
 
 @pytest.mark.parametrize("project", STRANGERS.values(), ids=STRANGERS)
@@ -77,6 +119,30 @@ def test_their_tests_use_what_is_there_for_tests(project: Path) -> None:
     assert files
     for path in files:
         assert list(problems(ast.parse(path.read_text()), in_tests=True)) == [], path.name
+
+
+@pytest.mark.goal_row(21)
+def test_there_is_a_stranger_for_every_kind() -> None:
+    kinds = [
+        group.removeprefix("jackfield.")
+        for project in STRANGERS.values()
+        for group in tomllib.loads((project / "pyproject.toml").read_text())["project"]["entry-points"]
+    ]
+    assert sorted(kinds) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("project", STRANGERS.values(), ids=STRANGERS)
+def test_a_plugin_is_small(project: Path) -> None:
+    counted = {path.name: code_lines(path.read_text()) for path in sources(project, tests=False)}
+    assert 0 < sum(counted.values()) < MOST_LINES, counted
+
+
+@pytest.mark.goal_row(21)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_package_imports_public_names_and_patches_nothing(kind: str) -> None:
+    found = {path: list(problems(tree, in_tests=path.startswith("tests/"))) for path, tree in rendered(kind).items()}
+    assert len(found) >= 4
+    assert not any(found.values()), found
 
 
 @pytest.mark.parametrize(
@@ -97,6 +163,16 @@ def test_their_tests_use_what_is_there_for_tests(project: Path) -> None:
         "from jackfield.hookspecs import SPECS\ndel SPECS.x",
         "setattr(object(), 'x', 1)",
         "import sys\nsys.modules['jackfield.stack']",
+        "import sys\nsys.meta_path.insert(0, x)",
+        "import pluggy",
+        "from unittest import mock",
+        "from unittest.mock import patch",
+        "import ctypes",
+        "from jackfield.layers import linear\nlinear._tables.clear()",
+        "from jackfield.hookspecs import Lease\nLease.__dict__",
+        "object.__setattr__(x, 'y', 1)",
+        "exec('1')",
+        "def test(monkeypatch): ...",
     ],
 )
 def test_the_check_sees_what_reaches_past_the_contract(code: str) -> None:

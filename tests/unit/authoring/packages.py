@@ -15,8 +15,9 @@ from jackfield.entrypoints.authoring.render import write
 from jackfield.hookspecs import KINDS
 from jackfield.stack.catalogue import Catalogue
 
-TORCH_FREE = tuple(kind for kind in KINDS if not WORDS[kind].torch)
-WITH_TORCH = tuple(kind for kind in KINDS if WORDS[kind].torch)
+# A worker need not compute with torch, but its conformance suite does: it has a reference for those that do.
+WITH_TORCH = tuple(kind for kind in KINDS if WORDS[kind].torch or kind == "worker")
+TORCH_FREE = tuple(kind for kind in KINDS if kind not in WITH_TORCH)
 
 
 @dataclass(frozen=True)

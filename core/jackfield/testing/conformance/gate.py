@@ -132,7 +132,9 @@ class GateConformance(Conformance):
             raise AssertionError("let_in was called, and requests still wait")
         for rid in rids:
             answer = run.answers[rid]
-            assert answer.ids in (run.expected(rid, 3), []), f"{rid} has other tokens than it would have alone"
+            # One that was let in by itself before its abort has some.
+            assert rid == rids[1] or len(answer.ids) in (0, 3), f"{rid} has {len(answer.ids)} of 3 tokens"
+            assert answer.ids == run.expected(rid, len(answer.ids)), f"{rid} has other tokens than it would have alone"
         run.assert_at_rest()
 
 
