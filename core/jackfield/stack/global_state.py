@@ -89,7 +89,7 @@ def touches_cuda() -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return True
-    return any(name.startswith("/dev/nvidia") for name in _open_files())
+    return any(name.startswith("/dev/nvidia-uvm") for name in _open_files())
 
 
 def _guarded() -> Iterator[tuple[str, Any]]:

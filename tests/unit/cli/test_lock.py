@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
+from jackfield.config.sources import load_server_args
 from jackfield.entrypoints.cli import main
 from jackfield.stack.digest import package_digest
 from jackfield.stack.lock import differences, lock_text, read_lock
@@ -118,6 +119,13 @@ def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_differs_is_told(now: dict[str, Any], told: list[str]) -> None:
     assert differences(BASE, now) == told
+
+
+def test_a_stack_file_names_the_lock_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "stack.toml").write_text('locked = "run.lock"\n')
+    args, provenance = load_server_args({}, {}, tmp_path / "stack.toml")
+    assert args.locked == tmp_path / "run.lock"
+    assert provenance["locked"] == f"stack file {tmp_path / 'stack.toml'}"
 
 
 def test_text_of_any_kind_comes_back_as_it_went() -> None:

@@ -190,6 +190,12 @@ def test_doctor_for_people(doctored: tuple[int, dict[str, Any], str]) -> None:
     assert any("uninstall one of the distributions" in line for line in lines)
 
 
+def test_warnings_alone_end_with_0(live_site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    live_site.add("acme-later", plugin_row("stage", "later"))
+    assert main(["plugins", "doctor", "stage.later"]) == 0
+    assert capsys.readouterr().out.endswith("1 examined: 0 errors, 1 warnings\n")
+
+
 def test_a_plugin_whose_import_never_ends_is_killed_and_told(live_site: Site) -> None:
     live_site.add(
         "acme-hung", plugin_row("cache", "hung"), sources={"hung": "import threading\nthreading.Event().wait()"}
