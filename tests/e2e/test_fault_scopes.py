@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from jackfield.hookspecs import BatchFault
 from jackfield.managers.errors import RequestError
 from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 from tests.e2e.http.servers import DEADLINE, SIMULATED, SLOW, Server, serving, until
+from tests.e2e.sick_plugins import STACK, install
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 GREEDY = {"max_new_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -105,6 +107,77 @@ def test_count_an_observers_fault_in_the_detokenizer_is_told_too(site: Site) -> 
         assert (account["by_scope"], account["last"]) == ({"count": 1}, "ValueError: nothing to see here")
         assert engine._runtime.monitor.timings()["observer.shy"]["jackfield_process_started"]["calls"] == 3
         assert_alive(engine)
+
+
+@pytest.mark.goal_row(30, 33)
+@pytest.mark.parametrize("topology", ["inline", "processes"])
+def test_nothing_that_can_be_survived_reaches_a_request(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: str
+) -> None:
+    """All at once: policy, observer, sink, gate and tier raise whatever they are asked, `SystemExit` too. Who hears beside
+    them misses nothing, and each fault stands under its scope."""
+    monkeypatch.setenv("SICK", str(tmp_path))
+    install(site)
+    limits = {"plugin_fault_limit": 10_000, "metrics_interval": 0}
+    with without_tokenizer(topology=topology, **STACK, **limits) as engine:
+        prompts = [[5, 6, 7, 8] * 20, [5, 6, 7, 8] * 20 + [9], [11]]
+        answers = [engine.generate(input_ids=prompt, sampling_params=GREEDY)["output_ids"] for prompt in prompts]
+        with pytest.raises(RequestError) as ended:
+            engine.generate(input_ids=[13], sampling_params=GREEDY)
+        assert (ended.value.status_code, ended.value.message) == (500, "The request could not be prepared.")
+        engine.flush_cache()
+        engine.expose_metrics()
+        until(lambda: "kv_tier.torn" in engine.get_server_info()["faults"])
+        faults = engine.get_server_info()["faults"]
+        assert {plugin: set(account["by_scope"]) for plugin, account in faults.items()} == {
+            "schedule_policy.lost": {"degrade"},
+            "observer.leaver": {"count"},
+            "metrics.sick": {"count"},
+            "gate.closed": {"request"},
+            "kv_tier.torn": {"count"},
+        }
+        assert not any(account["quarantined"] for account in faults.values())
+        steps = engine.get_server_info()["scheduler"]["steps"]
+        assert_alive(engine)
+    with without_tokenizer() as engine:
+        assert answers == [engine.generate(input_ids=ids, sampling_params=GREEDY)["output_ids"] for ids in prompts]
+    heard = [line for file in tmp_path.glob("heard-*") for line in file.read_text().splitlines()]
+    assert [line for line in heard if line.startswith("step")][:steps] == [f"step {n + 1}" for n in range(steps)]
+    assert heard.count("request") == 5
+    names = set(json.loads((tmp_path / "names").read_text()))
+    assert names >= {"e2e_request_latency_seconds", "prompt_tokens_total", "num_running_reqs", "scheduler_steps_total"}
+    assert names >= {"scheduler_step_duration_seconds", "plugin_faults_total", "stack_info"}
+
+
+@pytest.mark.goal_row(33)
+def test_who_is_shut_out_in_one_process_is_shown_everywhere(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SICK", str(tmp_path))
+    install(site)
+    sick = {"observer": ["leaver", "quiet"], "metrics": ["prometheus"], "metrics_interval": 0}
+    with without_tokenizer(topology="processes", plugin_fault_limit=3, plugin_time_budget=1e-6, **sick) as engine:
+        engine.generate(input_ids=[5, 6], sampling_params=GREEDY)  # the scheduler's observer fails in each step
+        until(lambda: engine.get_server_info()["faults"].get("observer.leaver", {}).get("quarantined", False))
+        found = engine._runtime.monitor.health.status()[1]
+        assert found["quarantined"] == ["observer.leaver"]
+        assert found["overruns"]["worker.simulated"]["launch"] > 0
+        told = engine._runtime.monitor.plugins.of_stack(engine._runtime.resolution.stack)["plugins"]
+        (leaver,) = [row for row in told if row["plugin"] == "observer.leaver"]
+        assert leaver["quarantined"]
+        assert {role: life["quarantined"] for role, life in leaver["processes"].items()} == {
+            "main": False,
+            "scheduler": True,
+        }
+        assert leaver["processes"]["scheduler"]["methods"]["jackfield_batch_committed"]["calls"] == 3
+        shown = engine.expose_metrics()
+        assert shown is not None
+        (line,) = [line for line in shown.body.decode().splitlines() if "plugin_quarantined{" in line]
+        assert 'plugin="observer.leaver"' in line
+        assert line.endswith(" 1.0")
+        assert "jackfield_plugin_overruns_total{" in shown.body.decode()
+        assert_alive(engine)
+    assert (tmp_path / "heard-scheduler").read_text().splitlines()[:6] == [f"step {n + 1}" for n in range(6)]
 
 
 CACHE = """

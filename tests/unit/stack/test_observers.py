@@ -242,3 +242,31 @@ def test_the_time_spent_is_booked_by_plugin_and_hook_also_when_it_fails() -> Non
 def test_an_unknown_hook_is_the_cores_own_error() -> None:
     with pytest.raises(KeyError):
         hub().notify("jackfield_request_received")
+
+
+@pytest.mark.goal_row(33)
+def test_an_exit_is_a_fault_and_an_interrupt_is_the_users() -> None:
+    heard: list[str] = []
+    ledger = FaultLedger()
+
+    def leaves(requests: Any) -> None:
+        raise SystemExit(1)
+
+    def hears(requests: Any) -> None:
+        heard.append("requests")
+
+    both = hub(
+        observer("first", jackfield_requests_received=leaves),
+        observer("second", jackfield_requests_received=hears),
+        ledger=ledger,
+    )
+    both.notify(RECEIVED, requests=())
+    assert heard == ["requests"]
+    assert ledger.snapshot()["observer.first"]["last"] == "SystemExit: 1"
+
+    def interrupted(requests: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hub(observer("first", jackfield_requests_received=interrupted), ledger=ledger).notify(RECEIVED, requests=())
+    assert ledger.snapshot()["observer.first"]["count"] == 1
