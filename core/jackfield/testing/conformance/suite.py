@@ -52,7 +52,7 @@ class Conformance:
     jackfield_conformance: ClassVar[bool] = True
     _stack: ClassVar[LoadedStack | None] = None
     _identity: ClassVar[dict[str, Any] | None] = None
-    _folder: ClassVar[str] = ""
+    _tmp_folder: ClassVar[str] = ""
     _torch_before: ClassVar[bool] = False
 
     @classmethod
@@ -60,7 +60,7 @@ class Conformance:
         """The plugin as resolution would hand it on. Raises ConfigurationError if it is unknown, broken or in conflict."""
         if not cls.plugin:
             raise ConfigurationError(f"{cls.__name__}: set `plugin` to the name of your {cls.kind} plugin")
-        return select_one(cls.catalogue(), cls.kind, cls.plugin, _filled(dict(cls.options), cls._folder))
+        return select_one(cls.catalogue(), cls.kind, cls.plugin, _filled(dict(cls.options), cls._tmp_folder))
 
     @classmethod
     def catalogue(cls) -> Catalogue:
@@ -123,7 +123,7 @@ class Conformance:
     def _plugin_stands(self, request: pytest.FixtureRequest) -> None:
         cls = type(self)
         if TMP in repr(cls.options):
-            cls._folder, cls._stack = str(request.getfixturevalue("tmp_path")), None
+            cls._tmp_folder, cls._stack = str(request.getfixturevalue("tmp_path")), None
         cls.stack()
 
     @pytest.fixture(autouse=True)

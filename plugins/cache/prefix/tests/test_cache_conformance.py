@@ -1,4 +1,4 @@
-"""The conformance suite on both caches; radix once more with another eviction."""
+"""The conformance suite on both caches; radix's own models test its orders of eviction."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ pytestmark = pytest.mark.goal_row(35)
 
 class TestRadix(CacheConformance):
     plugin = "radix"
-
-
-class TestRadixBySegments(CacheConformance):
-    plugin = "radix"
-    options = {"eviction": "slru"}  # noqa: RUF012
 
 
 class TestChunk(CacheConformance):
