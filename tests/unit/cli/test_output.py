@@ -1,0 +1,46 @@
+"""Tables, for people at a terminal and for programs behind a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from jackfield.entrypoints.cli.output import print_table
+
+ROWS = [("a [b]", "one\ntwo"), ("c:smile:", "x" * 200)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_pipe_a_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("NAME", "WORDS"), ROWS, title="Title")
+    print_table(("NAME", "WORDS"), [])
+    assert capsys.readouterr().out.split("\n") == [
+        "Title",
+        "NAME      WORDS",
+        "a [b]     one two",
+        "c:smile:  " + "x" * 200,
+        "",
+        "(none)",
+        "",
+        "",
+    ]
+
+
+def test_on_a_terminal_it_is_fitted_and_nothing_is_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    print_table(("NAME", "WORDS"), ROWS, title="Title")
+    print_table(("NAME", "WORDS"), [])
+    shown = terminal.getvalue()
+    assert max(len(line) for line in shown.splitlines()) < 100, "folded"
+    assert shown.count("x") == 200
+    assert "a [b]" in shown
+    assert "c:smile:" in shown
+    assert shown.rstrip().endswith("(none)")
