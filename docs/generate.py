@@ -35,7 +35,11 @@ def options() -> Iterator[str]:
     yield "# Options\n"
     yield (
         "Every setting of a run. A later source wins: default, stack file (`--stack FILE`), environment, command line. In a "
-        "stack file the key is the field's name; `Engine(...)` takes the same names.\n"
+        "stack file the key is the field's name; `Engine(...)` takes the same names.\n\n"
+        "Options of [plugins](plugins.md) have flags too: `--<flag of the kind>.<instance>.<option>`, such as "
+        "`--schedule-policy.lpm.max-queue 64`. They are typed by the plugin, and `--help` shows those of the plugins that the "
+        "line or the stack file names; a switch is `--x` or `--no-x`, a list is written with commas or by repeating the flag, "
+        "what lies deeper with further dots. In the environment, `JACKFIELD_OPTIONS` holds a TOML table of them.\n"
     )
     groups: dict[str, list[FieldFacts]] = {}
     for facts in facts_of(ServerArgs).values():
@@ -75,10 +79,10 @@ def hooks() -> Iterator[str]:
     for module, specs in _specs_by_module().items():
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
-        (kind,) = {hook_table()[name].kind for spec in specs for name in vars(spec) if name in hook_table()}
-        state = "frozen" if KINDS[kind].contract[0] else "provisional"
-        version = KINDS[kind].contract_version
-        yield f'Contract {version}, {state}: `contract = {{ {kind} = "{version}" }}` ([versions](../versioning.md)).\n'
+        (owner,) = {hook_table()[name].kind for spec in specs for name in vars(spec) if name in hook_table()}
+        state = "frozen" if KINDS[owner].contract[0] else "provisional"
+        version = KINDS[owner].contract_version
+        yield f'Contract {version}, {state}: `contract = {{ {owner} = "{version}" }}` ([versions](../versioning.md)).\n'
         for spec in specs:
             if spec.__doc__:
                 yield f"{inspect.cleandoc(spec.__doc__)}\n"

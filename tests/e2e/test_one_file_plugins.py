@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs.kinds import KINDS
 from tests.e2e.engines import simulated, tiny
+from tests.e2e.replicas import pids
 
 POLICY = """
 import numpy as np
@@ -64,26 +66,22 @@ def test_one_line_runs_a_policy_of_ones_own(
     assert "schedule_policy=mine" in told.err
 
 
-@pytest.mark.model
-def test_it_decides_in_the_schedulers_own_process(policy: Path, embedded_model: Path) -> None:
-    ends = []
-    with Engine(
+def test_it_is_loaded_in_the_schedulers_own_process(policy: Path, tiny_model: Path, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with policy.open("a") as file:
+        file.write(f"import os, pathlib\nprocess = pathlib.Path({str(note)!r})\nprocess.write_text(str(os.getpid()))\n")
+    options = {"schedule_policy.mine": {"sign": -1}}
+    with tiny(
+        tiny_model,
         plugin=[str(policy)],
         schedule_policy="mine",
         worker="simulated",
         topology="processes",
-        max_running_requests=1,
-        random_seed=1,
-        options={"schedule_policy.mine": {"sign": -1}},
+        options=options,
     ) as engine:
-        # One behind the other, so that three wait when the first has run.
-        prompts = ["Hello"] * 4
-        lengths = [{"max_new_tokens": n, "ignore_eos": True} for n in (300, 10, 30, 20)]
-        for part in engine.generate(prompts, lengths, stream=True):
-            if part["meta_info"]["finish_reason"]:
-                ends.append(part["index"])
-    assert ends[0] == 0
-    assert ends[1:] == [2, 3, 1]
+        answer = engine.generate(input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 3, "ignore_eos": True})
+        assert len(answer["output_ids"]) == 3
+        assert int(note.read_text()) == pids(engine)["scheduler"] != os.getpid()
 
 
 def test_lists_and_explanations_show_it(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:

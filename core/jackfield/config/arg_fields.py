@@ -14,6 +14,7 @@ from jackfield.config.arg_types import (
     FilePath,
     JsonObject,
     Key,
+    LastingPath,
     NotNegative,
     Positive,
     PositiveNumber,
@@ -303,7 +304,7 @@ class ArgFields(BaseModel):
         description="Lock that `jackfield lock` wrote: a run whose core, plugins, options or resolution differ is refused, and "
         "told what differs.",
     )
-    plugin: Annotated[tuple[FilePath, ...], BeforeValidator(several), Option(STACK, "FILE")] = Field(
+    plugin: Annotated[tuple[LastingPath, ...], BeforeValidator(several), Option(STACK, "FILE")] = Field(
         default=(),
         description="Python file with plugins of its own, which its constant PLUGIN (or PLUGINS) describes; may be repeated. "
         "It offers them; that they serve another flag says.",

@@ -90,6 +90,8 @@ Switch = Annotated[bool, Strict()]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
 FilePath = Annotated[Path, BeforeValidator(path_text)]
+LastingPath = Annotated[FilePath, AfterValidator(Path.absolute)]
+"""A path that is read again while a replica runs, wherever the program may have gone meanwhile."""
 Uses = Annotated[
     tuple[Annotated[PluginUse, BeforeValidator(as_plugin_use)], ...],
     BeforeValidator(several),

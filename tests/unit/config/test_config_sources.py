@@ -59,7 +59,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "kv_tier_block_tokens": ("32", 32),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
-    "plugin": (f"a.py{os.pathsep}b,c.py", (Path("a.py"), Path("b,c.py"))),
+    "plugin": (f"a.py{os.pathsep}b,c.py", (Path("a.py").absolute(), Path("b,c.py").absolute())),
     "plugin_time_budget": ("0.5", 0.5),
     "locked": ("l.toml", Path("l.toml")),
     "plugin_allow": ("a, b", ("a", "b")),
