@@ -69,7 +69,7 @@ def next_minor() -> Iterator[None]:
         patch.setattr(
             observers, "hook_table", lambda: {name: _grown_table(hook) for name, hook in hook_table().items()}
         )
-        patch.setattr(observers.ObserverHub, "_call_each", _heard_with_another(observers.ObserverHub._call_each))
+        patch.setattr(observers.ObserverHub, "_tell", _heard_with_another(observers.ObserverHub._tell))
         yield
 
 
@@ -116,5 +116,5 @@ def _with_another(named_arguments: Any) -> Any:
     return lambda function, given: named_arguments(function, {**given, "later": "an argument"})
 
 
-def _heard_with_another(call_each: Any) -> Any:
-    return lambda self, calls, kwargs: call_each(self, calls, {**kwargs, "later": "an argument"})
+def _heard_with_another(tell: Any) -> Any:
+    return lambda self, listeners, kwargs: tell(self, listeners, {**kwargs, "later": "an argument"})

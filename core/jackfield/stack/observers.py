@@ -5,6 +5,7 @@ Costs one dictionary look-up when nobody listens.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ _STOPPING = "jackfield_process_stopping"
 
 
 class _Call(NamedTuple):
-    """One observer's implementation of one hook. key: its own in the ledger; function: takes what the hook is about."""
+    """One observer's implementation of one hook. key: its own in the ledger; function: takes what the hook is about, its one
+    argument, or a dict of several."""
 
     function: Callable[[Any], Any]
     cost: Cost
@@ -77,11 +79,10 @@ class ObserverHub:
         return bool(self._live[hook_name].calls)
 
     def notify(self, hook_name: str, **kwargs: Any) -> None:
-        """Call every live observer of this hook with the one argument of its spec. KeyError for an unknown hook."""
+        """Call every live observer of this hook with the arguments of its spec. KeyError for an unknown hook."""
         listeners = self._live[hook_name]
         if listeners.calls:
-            (value,) = kwargs.values()
-            self._tell(listeners, value)
+            self._tell(listeners, kwargs)
 
     def started(self) -> None:
         """`jackfield_process_started`."""
@@ -89,9 +90,12 @@ class ObserverHub:
 
     def stopping(self) -> None:
         """`jackfield_process_stopping`. A quarantined observer is called as well, this once: it has things to close."""
-        self._tell(_Listeners(_STOPPING, self._all[_STOPPING]), self._process)
+        self._tell(_Listeners(_STOPPING, self._all[_STOPPING]), {"process": self._process})
 
-    def _tell(self, listeners: _Listeners, value: Any) -> None:
+    def _tell(self, listeners: _Listeners, kwargs: dict[str, Any]) -> None:
+        value: Any = kwargs
+        if len(kwargs) == 1:
+            (value,) = kwargs.values()
         if self._lock is None:
             self._call_each(listeners, value)
         else:
@@ -136,9 +140,15 @@ class ObserverHub:
 
 
 def _call(key: str, name: str, function: Callable[..., Any], meter: Meter) -> _Call:
-    (parameter,) = hook_table()[name].parameters  # lifecycle hooks are about one record each
-    hears = parameter in declared_parameters(function)
-    return _Call(function if hears else lambda _: function(), meter.cost(key, name), key)
+    named, cost = declared_parameters(function), meter.cost(key, name)
+    if not named:
+        return _Call(lambda _: function(), cost, key)
+    if len(hook_table()[name].parameters) > 1:  # hooks are about one record each, but a later one may be about more
+        return _Call(lambda given: function(**{name: given[name] for name in named}), cost, key)
+    (parameter,) = inspect.signature(function).parameters.values()
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        return _Call(lambda value: function(**{parameter.name: value}), cost, key)
+    return _Call(function, cost, key)
 
 
 def _made(plugin: LoadedPlugin, process: ProcessInfo) -> Mapping[str, Callable[..., Any]]:

@@ -142,6 +142,16 @@ def test_an_object_that_breaks_the_contract_is_told_all_that_is_wrong() -> None:
     assert "no lifecycle hook 'jackfield_observer'" in message
 
 
+def test_an_argument_may_be_keyword_only() -> None:
+    heard: list[Any] = []
+
+    def received(*, requests: Any) -> None:
+        heard.append(requests)
+
+    hub(observer("one", jackfield_requests_received=received)).notify(RECEIVED, requests=(1,))
+    assert heard == [(1,)]
+
+
 class _OfALaterMinor:
     @hookimpl
     def jackfield_requests_received(self, requests: Any) -> None: ...
