@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
-from tests.e2e.engines import assert_alive, without_tokenizer
+from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 from tests.e2e.http.servers import DEADLINE, SIMULATED, Server, serving, until
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
@@ -79,6 +79,7 @@ def ask(server: Server, number: int) -> Any:
     return server.generate(input_ids=prompt, sampling_params=limits, priority=number % 3, tenant=str(number % 2))
 
 
+@pytest.mark.goal_row(13)
 def test_requests_go_on_through_swap_after_swap(server: Server, folder: Path) -> None:
     """row 34; row 13: every result, metric and record names the stack."""
     start = server.get("/schedule_policy").json()
@@ -201,3 +202,49 @@ def test_an_engine_swaps_too(monkeypatch: pytest.MonkeyPatch) -> None:
         assert last["output_ids"] == engine.generate(input_ids=[5, 6], sampling_params=params)["output_ids"]
         assert not engine.swap_schedule_policy("token-budget", {"step_tokens": 64})["changed"]
         assert_alive(engine)
+
+
+ONE_FILE = """
+from jackfield.hookspecs import SchedulePolicy, hookimpl
+
+PLUGIN = {"kind": "schedule_policy", "name": "draft", "summary": "a draft", "contract": {"schedule_policy": "1.0"}}
+
+
+class Draft(SchedulePolicy):
+    def order(self, waiting, view):
+        return None
+
+
+@hookimpl
+def jackfield_schedule_policy(context):
+    return Draft()
+"""
+
+
+def test_a_draft_in_one_file_is_edited_and_swapped_in_again(tmp_path: Path) -> None:
+    file = tmp_path / "draft.py"
+    file.write_text(ONE_FILE)
+    with without_tokenizer(plugin=[file], schedule_policy="draft") as engine:
+        assert not engine.swap_schedule_policy("draft")["changed"]
+        file.write_text(ONE_FILE.replace("return None", "return [row for row in range(len(waiting))]"))
+        told = engine.swap_schedule_policy("draft")
+        assert (told["changed"], told["stack_epoch"]) == (True, 1)
+        file.write_text(ONE_FILE.replace("return Draft()", "return 3"))
+        with pytest.raises(ConfigurationError, match="returned int, not a"):
+            engine.swap_schedule_policy("draft")
+        assert engine.get_server_info()["stack"]["hash"] == told["stack_hash"]
+        assert_alive(engine)
+
+
+@pytest.mark.goal_row(31)
+def test_what_a_model_is_made_of_is_metered_once_a_step(tiny_model: Path) -> None:
+    with tiny(tiny_model) as engine:
+        engine.generate(
+            input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
+        )
+        steps = engine.get_server_info()["scheduler"]["steps"]
+        costs = engine._runtime.monitor.timings()
+        assert costs["attention.torch"]["plan"]["calls"] == costs["worker.torch"]["launch"]["calls"] >= steps
+        assert set(costs["attention.torch"]) == {"plan"}
+        assert costs["worker.torch"]["result"]["calls"] >= steps
+        assert not {"ops.torch", "model.llama"} & set(costs)

@@ -82,7 +82,8 @@ class PolicyStack:
         """
         selected = select_policy(self._args, self.stack, name, options)
         running = self.running
-        if selected.name == running.name and validated_options(selected) == validated_options(running):
+        same = (selected.name, selected.digest) == (running.name, running.digest)
+        if same and validated_options(selected) == validated_options(running):
             return None
         loaded = load_stack(ResolvedStack(plugins=(selected,)), INLINE)
         return NewPolicy(
