@@ -82,18 +82,6 @@ def test_a_batch_decodes_as_each_request_alone(
         assert driven_request.output == reference.greedy(prompt, 12)
 
 
-def test_prefill_chunk_and_decode_rows_share_a_batch(make_worker: MakeWorker, llama: Any) -> None:
-    driven = driver(make_worker, llama, page_size=16)
-    decoding, chunked, fresh = driven.open(PROMPTS[1]), driven.open(PROMPTS[4]), driven.open(PROMPTS[5])
-    driven.step(decoding, Advance(request=chunked, new=9, sample=False))
-    result = driven.step(Advance(request=chunked, new=20, sample=False), decoding, fresh)
-    assert result.starts.tolist() == [0, 0, 1, 2]
-    driven.step(fresh, decoding, chunked)
-    assert decoding.output == llama.greedy(PROMPTS[1], 3)
-    assert chunked.output == llama.greedy(PROMPTS[4], 1)
-    assert fresh.output == llama.greedy(PROMPTS[5], 2)
-
-
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_a_relayed_token_needs_no_host(make_worker: MakeWorker, llama: Any, page_size: int) -> None:
     """Two steps in flight: the next forward is launched before the host has seen the last token."""
@@ -132,12 +120,6 @@ def test_a_prefix_is_shared_through_the_table(make_worker: MakeWorker, llama: An
     assert second.output == llama.greedy(LONG[:40], 3)
 
 
-def test_a_row_is_reused_after_its_request_ended(make_worker: MakeWorker, llama: Any) -> None:
-    driven = driver(make_worker, llama, max_running=1, max_total_tokens=64)
-    for prompt in PROMPTS[1:]:
-        assert driven.generate(prompt, 5) == llama.greedy(prompt, 5)
-
-
 def test_a_row_may_change_hands_while_a_step_is_in_flight(make_worker: MakeWorker, llama: Any) -> None:
     """The old request's surplus token reaches neither the new request's sampling nor its relay."""
     driven = driver(make_worker, llama, max_running=2)
@@ -154,36 +136,6 @@ def test_a_row_may_change_hands_while_a_step_is_in_flight(make_worker: MakeWorke
     assert old.output == llama.greedy(PROMPTS[1], 2)
     with pytest.raises(ValueError, match="relays its newest token, but none was sampled"):
         driven.launch(Advance(request=new, new=1, relay=True))
-
-
-def test_a_seed_draws_the_same_in_any_company(make_worker: MakeWorker, llama: Any) -> None:
-    driven = driver(make_worker, llama)
-    sampling: dict[str, Any] = {"temperature": 1.5, "seed": 77, "top_k": 50, "top_p": 0.95, "min_p": 0.01}
-    alone = driven.generate(PROMPTS[3], 12, **sampling)
-    assert driven.generate(PROMPTS[3], 12, **sampling) == alone
-    assert driven.generate(PROMPTS[3], 12, **{**sampling, "seed": 78}) != alone
-    mine = driven.open(PROMPTS[3], **sampling)
-    others = [
-        driven.open(p, temperature=t, seed=s) for p, t, s in zip(PROMPTS, (0, 1.0, 2.0), (1, 77, 3), strict=False)
-    ]
-    driven.step(others[0], mine)
-    for turn in range(11):
-        driven.step(*others[: turn % 4], mine) if turn % 2 else driven.step(mine, *others[: turn % 4])
-    assert mine.output == alone
-
-
-def test_a_resumed_request_goes_on_drawing_where_it_stopped(make_worker: MakeWorker, llama: Any) -> None:
-    """After a retraction the row opens anew with prompt and outputs; the draws depend on positions, not on steps."""
-    driven = driver(make_worker, llama)
-    whole = driven.generate(PROMPTS[2], 10, temperature=1.3, seed=9)
-    first = driven.open(PROMPTS[2], temperature=1.3, seed=9)
-    for _ in range(4):
-        driven.step(first)
-    driven.close(first)
-    again = driven.open(first.tokens, temperature=1.3, seed=9)
-    for _ in range(6):
-        driven.step(again)
-    assert first.output + again.output == whole
 
 
 def test_a_tiny_temperature_is_greedy_beside_others(make_worker: MakeWorker, llama: Any) -> None:

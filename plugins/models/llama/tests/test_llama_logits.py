@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, MistralConfig, SmolLM3Config
 
-from jackfield.hookspecs import Weight
+from jackfield.testing.conformance import ModelConformance
 
 BASE: dict[str, Any] = {
     "vocab_size": 97,
@@ -68,6 +68,10 @@ VARIANTS: dict[str, Any] = {
     **{f"rope-{name}": LlamaConfig(**BASE, rope_parameters=dict(rope)) for name, rope in ROPES.items()},
     "mistral-yarn": MistralConfig(**BASE, sliding_window=9, rope_parameters=dict(ROPES["yarn"])),
 }
+
+
+class TestConformance(ModelConformance):
+    plugin = "llama"
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -138,24 +142,6 @@ def test_ranks_together_give_the_whole_models_logits(
             rig.assert_close(logits, expected)
 
 
-def test_ranks_share_a_tied_head(rig: Any) -> None:
-    reference, directory = rig.checkpoint(LlamaConfig(**BASE, tie_word_embeddings=True))
-    for logits in rig.sharded_logits(directory, IDS, 2):
-        rig.assert_close(logits, rig.reference_logits(reference, IDS))
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_low_precision_is_as_close_to_float32_as_transformers_is(rig: Any, dtype: str) -> None:
-    reference, directory = rig.checkpoint(LlamaConfig(**BASE), scale=0.1)
-    exact = rig.reference_logits(reference, IDS)
-    theirs = rig.reference_logits(rig.reopen(directory, getattr(torch, dtype)), IDS)
-    model, report = rig.make(rig.config(directory), rig.read_weights(directory), dtype=dtype)
-    assert report.ok
-    ours = rig.logits(model, IDS)
-    assert ours.dtype == torch.float32
-    assert (ours - exact).norm() <= 1.2 * (theirs - exact).norm()
-
-
 def test_a_checkpoint_in_low_precision_runs_in_float32(rig: Any) -> None:
     reference, directory = rig.checkpoint(LlamaConfig(**BASE))
     reference.to(torch.bfloat16).save_pretrained(directory)
@@ -163,22 +149,3 @@ def test_a_checkpoint_in_low_precision_runs_in_float32(rig: Any) -> None:
     assert report.ok
     reference = rig.reopen(directory, torch.float32)
     rig.assert_close(rig.logits(model, IDS), rig.reference_logits(reference, IDS))
-
-
-def test_embeds_replace_the_embedding(rig: Any) -> None:
-    reference, directory = rig.checkpoint(LlamaConfig(**BASE))
-    model, _ = rig.make(rig.config(directory), rig.read_weights(directory))
-    embeds = torch.randn(len(IDS), BASE["hidden_size"])
-    with torch.inference_mode():
-        theirs = reference(inputs_embeds=embeds[None]).logits[0]
-    rig.assert_close(rig.logits(model, [0] * len(IDS), embeds=embeds), theirs)
-
-
-def test_weights_are_read_once_and_in_any_order(rig: Any) -> None:
-    reference, directory = rig.checkpoint(LlamaConfig(**BASE))
-    weights: list[Weight] = list(rig.read_weights(directory))
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(len(weights))
-        model, report = rig.make(rig.config(directory), iter([weights[i] for i in order]))
-        assert report.loaded == len(weights)
-        rig.assert_close(rig.logits(model, IDS), rig.reference_logits(reference, IDS))

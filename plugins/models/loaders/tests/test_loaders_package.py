@@ -14,9 +14,22 @@ import pytest
 
 import jackfield_models_loaders.gguf
 from jackfield.hookspecs import KINDS
+from jackfield.testing.conformance import LoaderConformance
 
 PACKAGE = Path(jackfield_models_loaders.gguf.__file__).parent
 ROWS = tomllib.loads((PACKAGE / "plugin.toml").read_text())["plugin"]
+
+
+class TestSafetensors(LoaderConformance):
+    plugin = "safetensors"
+
+
+class TestGguf(LoaderConformance):
+    plugin = "gguf"
+
+
+class TestDummy(LoaderConformance):
+    plugin = "dummy"
 
 
 def test_every_row_has_its_entry_point_and_hook() -> None:

@@ -9,28 +9,16 @@ from importlib.resources import files
 
 import pytest
 import torch
-from transformers.activations import ACT2FN
 
 from jackfield.hookspecs import DenseWeight
-from jackfield_ops_torch.activations import ACTIVATIONS
+from jackfield.testing.conformance import OpsConformance
 from jackfield_ops_torch.ops import TorchOps
 
 OPS = TorchOps()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("with_residual", [True, False])
-def test_rms_norm(dtype: torch.dtype, with_residual: bool) -> None:
-    torch.manual_seed(0)
-    x, weight = torch.randn(5, 48).to(dtype), torch.randn(48).to(dtype)
-    residual = torch.randn(5, 48).to(dtype) if with_residual else None
-    normed, total = OPS.norm(x, weight, 1e-5, residual)
-    expected_total = x if residual is None else x + residual
-    wide = expected_total.double()
-    expected = wide / (wide.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
-    assert normed.dtype == total.dtype == dtype
-    assert torch.equal(total, expected_total)
-    torch.testing.assert_close(normed.double(), expected, rtol=4 * torch.finfo(dtype).eps, atol=1e-6)
+class TestConformance(OpsConformance):
+    plugin = "torch"
 
 
 def test_rms_norm_of_large_half_precision_values_does_not_overflow() -> None:
@@ -47,22 +35,6 @@ def test_a_float32_weight_multiplies_before_the_rounding() -> None:
     wide = x.float()
     expected = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) * weight).to(torch.bfloat16)
     assert torch.equal(normed, expected)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [("silu", "silu"), ("gelu", "gelu"), ("gelu_tanh", "gelu_pytorch_tanh"), ("relu", "relu")]
-)
-def test_activations_are_the_ones_of_that_name(ours: str, theirs: str) -> None:
-    x = torch.linspace(-6, 6, 101)
-    torch.testing.assert_close(ACTIVATIONS[ours](x), ACT2FN[theirs](x), rtol=1e-6, atol=1e-7)
-
-
-def test_linear_and_embedding() -> None:
-    x, weight, bias = torch.randn(4, 6), torch.randn(3, 6), torch.randn(3)
-    packed = OPS.pack(DenseWeight(encoding="plain", out_features=3, in_features=6, data=weight))
-    torch.testing.assert_close(OPS.linear(x, packed, bias), x @ weight.T + bias)
-    torch.testing.assert_close(OPS.linear(x, packed), x @ weight.T)
-    assert torch.equal(OPS.embedding(torch.tensor([2, 0]), weight), weight[[2, 0]])
 
 
 def test_packing_plain_weights_makes_no_copy() -> None:

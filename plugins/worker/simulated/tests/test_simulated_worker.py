@@ -24,6 +24,7 @@ from jackfield.hookspecs import (
     WorkerResult,
 )
 from jackfield.observability.clock import ManualClock
+from jackfield.testing.conformance import WorkerConformance
 from jackfield_worker_simulated.errors import SimulationError
 from jackfield_worker_simulated.options import SimulatedOptions
 from jackfield_worker_simulated.simulated import jackfield_model_worker
@@ -31,6 +32,10 @@ from jackfield_worker_simulated.worker import SimulatedWorker
 
 VOCAB = 100
 EOS = (2, 3)
+
+
+class TestConformance(WorkerConformance):
+    plugin = "simulated"
 
 
 def ints(values: Sequence[int]) -> NDArray[np.int32]:

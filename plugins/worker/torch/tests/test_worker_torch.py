@@ -10,7 +10,12 @@ import pytest
 
 import jackfield_worker_torch
 from jackfield.hookspecs import Shard, WorkerContext
+from jackfield.testing.conformance import WorkerConformance
 from jackfield_worker_torch.torch import jackfield_model_worker
+
+
+class TestConformance(WorkerConformance):
+    plugin = "torch"
 
 
 def test_the_manifest_and_the_entry_point_agree() -> None:
