@@ -18,6 +18,9 @@ PROPERTY = "jackfield conformance"
 _SKIPS = ("not claimed", "not here", "cannot run")
 _RANK = ("failed", "cannot run", "passed", "not here", "not claimed")
 
+# Here and not in a hook: before any conftest imports them, so that failed assertions show their values.
+pytest.register_assert_rewrite("jackfield.testing.conformance")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("jackfield")
@@ -27,8 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Before anybody imports them: failed assertions then show their values.
-    pytest.register_assert_rewrite("jackfield.testing.conformance")
     file = config.getoption("--conformance-json")
     if file is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ConformanceReport(file.absolute()), "jackfield-conformance-report")

@@ -4,18 +4,16 @@ requests, and the cache inside a whole scheduler. Says nothing of which prefix g
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Amounts, CacheKey, Lease, PrefixCache
-from jackfield.testing.conformance.cache_model import CacheModel, make_key
+from jackfield.testing.conformance.cache_keys import make_key
+from jackfield.testing.conformance.cache_machine import run_machine
+from jackfield.testing.conformance.cache_model import CacheModel
 from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, shallow_stack
 from jackfield.testing.conformance.snapshot import snapshot
 from jackfield.testing.conformance.suite import Conformance
@@ -25,89 +23,6 @@ from jackfield.testing.scheduler_harness import SchedulerHarness
 PAGE = 4
 LONG = 100_000
 DEEP = 200
-NAMESPACES = (b"", b"salt")
-PICK = st.integers(0, 9)
-
-
-class CacheMachine(RuleBasedStateMachine):
-    """Requests over few kinds of prompts, so that prefixes meet and pages part inside."""
-
-    make: Callable[[], CacheModel]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = type(self).make()
-
-    def _tokens(self, letters: list[int], length: int) -> list[int]:
-        half = max(1, self.model.page // 2)
-        return ([letter for letter in letters for _ in range(half)] + [0] * length)[:length]
-
-    @rule(
-        namespace=st.sampled_from(NAMESPACES),
-        letters=st.lists(st.integers(0, 1), max_size=6),
-        pages=st.integers(0, 9),
-        more=st.integers(1, 8),
-        share=st.sampled_from([0, 1]),
-    )
-    def whole_request(self, namespace: bytes, letters: list[int], pages: int, more: int, share: float) -> None:
-        length = pages * self.model.page + more
-        self.model.arrive(namespace, self._tokens(letters, length), length - 1)
-        self.model.compute(-1, length - self.model.requests[-1].lease.length)
-        self.model.slide(-1, share)
-        self.model.commit(-1, True)
-        self.model.leave(-1)
-
-    @rule(
-        namespace=st.sampled_from(NAMESPACES),
-        letters=st.lists(st.integers(0, 1), max_size=6),
-        length=st.integers(1, 60),
-        limit=st.integers(0, 70),
-    )
-    def arrive(self, namespace: bytes, letters: list[int], length: int, limit: int) -> None:
-        self.model.arrive(namespace, self._tokens(letters, length), limit)
-
-    @rule(pick=PICK, count=st.integers(1, 40), commit=st.booleans(), final=st.booleans())
-    def compute(self, pick: int, count: int, commit: bool, final: bool) -> None:
-        self.model.compute(pick, count)
-        if commit:
-            self.model.commit(pick, final)
-
-    @rule(
-        namespace=st.sampled_from(NAMESPACES), letters=st.lists(st.integers(0, 1), max_size=6), pages=st.integers(1, 5)
-    )
-    def race(self, namespace: bytes, letters: list[int], pages: int) -> None:
-        """Two requests compute the same tokens at one time; both stay."""
-        length = pages * self.model.page + 1
-        for _ in range(2):
-            self.model.arrive(namespace, self._tokens(letters, length), length - 1)
-        for pick in (-2, -1):
-            self.model.compute(pick, length - len(self.model.requests[pick].row))
-        for pick in (-2, -1):
-            self.model.commit(pick, False)
-
-    @rule(pick=PICK, share=st.sampled_from([0.3, 0.7, 1]))
-    def slide(self, pick: int, share: float) -> None:
-        self.model.slide(pick, share)
-
-    @rule(pick=PICK)
-    def leave(self, pick: int) -> None:
-        self.model.leave(pick)
-
-    @rule(pages=st.integers(0, 8), narrow=st.integers(0, 6))
-    def evict(self, pages: int, narrow: int) -> None:
-        self.model.evict(pages, narrow if self.model.window is not None else 0)
-
-    @rule()
-    def poll(self) -> None:
-        self.model.poll()
-
-    @rule()
-    def reset(self) -> None:
-        self.model.reset()
-
-    @invariant()
-    def all_is_right(self) -> None:
-        self.model.check()
 
 
 class CacheConformance(Conformance):
@@ -354,13 +269,13 @@ class CacheConformance(Conformance):
     @pytest.mark.parametrize("page_size", [1, 4, 16])
     def test_any_requests_agree_with_a_model(self, page_size: int) -> None:
         """Under any sequence of requests, evictions and resets every slot, length and sum is that of a set of prefixes."""
-        self._run_machine(lambda: self.model(page_size))
+        run_machine(lambda: self.model(page_size))
 
     @pytest.mark.parametrize(("page_size", "window"), [(1, 1), (1, 5), (4, 3), (4, 13), (16, 20)])
     def test_any_windows_agree_with_a_model(self, page_size: int, window: int) -> None:
         """With the feature `window`: no lease loses KV that its window layers read, and the window pool's sums are exact."""
         self.needs_feature("window")
-        self._run_machine(lambda: self.model(page_size, window))
+        run_machine(lambda: self.model(page_size, window))
 
     @pytest.mark.parametrize("page_size", [1, 4])
     def test_in_a_whole_scheduler(self, page_size: int) -> None:
@@ -375,20 +290,6 @@ class CacheConformance(Conformance):
             max_prefill_tokens=24,
         )
         abort_walk(run, run.turn, seed=page_size, requests=40)
-
-    def _run_machine(self, make: Callable[[], CacheModel]) -> None:
-        machine = type("Machine", (CacheMachine,), {"make": staticmethod(make)})
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=15,
-                stateful_step_count=30,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
 
 
 def row(lease: Lease, length: int, first: int) -> NDArray[np.int32]:

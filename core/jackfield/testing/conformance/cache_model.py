@@ -8,42 +8,15 @@ cache's own choice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Amounts, CacheKey, Freed, Lease, PrefixCache, window_floor
+from jackfield.hookspecs import Amounts, CacheKey, Freed, PrefixCache, window_floor
+from jackfield.testing.conformance.cache_keys import Prefix, Request, common_tokens, make_key, prefix_of
 
-Prefix = tuple[bytes, tuple[int, ...]]
 POOL = 2048
-
-
-@dataclass
-class Request:
-    """row: slot of each computed token, owned from lease.length on; floor: where its window begins."""
-
-    namespace: bytes
-    tokens: list[int]
-    lease: Lease
-    floor: int
-    row: list[int] = field(default_factory=list)
-    final: bool = False
-
-    def prefix(self, length: int) -> Prefix:
-        return prefix_of(self.namespace, self.tokens, length)
-
-    def key(self, length: int) -> CacheKey:
-        return make_key(self.namespace, self.tokens[:length])
-
-
-def make_key(namespace: bytes, tokens: Sequence[int]) -> CacheKey:
-    return CacheKey(namespace=namespace, tokens=np.array(tokens, dtype=np.int32))
-
-
-def prefix_of(namespace: bytes, tokens: Sequence[int], length: int) -> Prefix:
-    return namespace, tuple(tokens[:length])
 
 
 class CacheModel:
@@ -222,7 +195,7 @@ class CacheModel:
         for i, one in enumerate(keys):
             for j, other in enumerate(keys[:i]):
                 n = min(int(forest.matched[i]), int(forest.matched[j]))
-                same = n and _common(one, other) >= min(n, self.page)
+                same = n and common_tokens(one, other) >= min(n, self.page)
                 assert bool(same) == bool(set(paths[i]) & set(paths[j])), "keys share a node though no page, or no node"
 
     def compare_evicted(self, freed: NDArray[np.int32]) -> None:
@@ -302,12 +275,3 @@ class CacheModel:
             path.append(node)
             node = int(parent[node])
         return path
-
-
-def _common(one: CacheKey, other: CacheKey) -> int:
-    """Tokens at the front that two keys share."""
-    if one.namespace != other.namespace:
-        return 0
-    n = min(len(one.tokens), len(other.tokens))
-    differ = np.flatnonzero(one.tokens[:n] != other.tokens[:n])
-    return int(differ[0]) if len(differ) else n

@@ -12,17 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     HOLD,
     Amounts,
     Chosen,
-    RequestTable,
     SchedulePolicy,
     SchedulerView,
     StepBudget,
-    StepRecord,
 )
 from jackfield.managers.scheduler.policy_guard import checked_budget, checked_rows
 from jackfield.stack.faults import FaultLedger
@@ -30,6 +27,7 @@ from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, peak
 from jackfield.testing.conformance.policy_tables import MadeTable, made_record, made_view
 from jackfield.testing.conformance.snapshot import module_state, same, size, snapshot
 from jackfield.testing.conformance.suite import Conformance
+from jackfield.testing.conformance.watched_policy import Watched
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
 FEW, MANY = 250, 2000
@@ -47,34 +45,6 @@ EXAMPLES = settings(
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
 """The same examples on every machine; counted, never timed."""
-
-
-class Watched(SchedulePolicy):
-    """Hands everything on, and notes the most skips that any waiting request has."""
-
-    def __init__(self, inner: SchedulePolicy) -> None:
-        self.inner, self.most = inner, 0
-
-    def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
-        self.inner.start(waiting, running, view)
-
-    def budget(self, view: SchedulerView) -> StepBudget:
-        return self.inner.budget(view)
-
-    def order(self, waiting: RequestTable, view: SchedulerView) -> Any:
-        self.most = max(self.most, int(waiting.skips.max(initial=0)))
-        return self.inner.order(waiting, view)
-
-    def take(self, row: int, most: int, waiting: RequestTable, chosen: Chosen, view: SchedulerView) -> int:
-        return self.inner.take(row, most, waiting, chosen, view)
-
-    def victims(
-        self, running: RequestTable, need: Amounts, for_row: int | None, view: SchedulerView
-    ) -> NDArray[np.intp]:
-        return self.inner.victims(running, need, for_row, view)
-
-    def observe(self, record: StepRecord) -> None:
-        self.inner.observe(record)
 
 
 class SchedulePolicyConformance(Conformance):
