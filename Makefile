@@ -14,7 +14,7 @@ STRANGERS := $(patsubst %/plugin.toml,%,$(wildcard $(addsuffix /*/plugin.toml,\
 	tests/third_party/* tests/third_party/*/src tests/frozen/*/src/*)))
 PROMPT ?= In one sentence: what is a jackfield?
 
-.PHONY: setup demo test test-plugins lint format docs contract requirements soak clean
+.PHONY: setup demo test test-plugins lint format docs compatibility contract requirements soak clean
 
 setup: $(VENV)/.installed
 
@@ -34,10 +34,9 @@ demo: setup
 test: setup
 	@# The hundreds of processes that tests start need not compile the sources again, where Python may not write what it compiled.
 	$(BIN)/python -m compileall -q core plugins
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --ignore tests/third_party/test_suites.py
-	@$(MAKE) --no-print-directory test-plugins
+	$(BIN)/python -m pytest -q --numprocesses $(WORKERS)
 
-# Strangers' packages (tests/third_party): their own tests and the conformance suites, where they are installed from wheels.
+# Strangers' packages (tests/third_party) alone: their own tests and the conformance suites, where they are installed from wheels.
 test-plugins: setup
 	$(BIN)/python -m pytest -q tests/third_party/test_suites.py
 
@@ -60,6 +59,11 @@ docs: setup
 # Record the contract of each kind under its version, after the version was raised (docs/versioning.md).
 contract: setup
 	$(BIN)/python -m tests.contract.record
+
+# Which plugins pass which checks and run with which others; docs/reference/compatibility.md is made of it. Takes some minutes.
+compatibility: setup
+	$(BIN)/python .ci/compatibility.py
+	$(BIN)/python docs/generate.py
 
 requirements:
 	$(PYTHON) .ci/requirements.py

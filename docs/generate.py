@@ -28,6 +28,9 @@ from jackfield.stack.hooks import hook_table
 from jackfield.stack.own import OWN_DISTRIBUTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
+sys.path.insert(0, str(Path(__file__).parent))
+from compatibility import compatibility  # noqa: E402 - a page of its own, beside this file
+
 NOTE = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
 
 
@@ -443,6 +446,7 @@ def _models_in(model: Any) -> list[Any]:
 
 
 PAGES = {
+    "compatibility.md": compatibility,
     "endpoints.md": endpoints,
     "options.md": options,
     "hooks.md": hooks,

@@ -3,8 +3,9 @@ random model, each row compared with transformers generating alone, and the dete
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,14 @@ def test_the_size_of_the_array_is_told(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("row", ROWS, ids=["-".join(map(str, row.values())) for row in ROWS])
 @pytest.mark.goal_row(24, 25, 26)
 def test_tokens_and_logprobs_are_the_references(
-    tiny_model: Path, expected: list[Reference], bits: list[dict[str, Any]], row: dict[str, Any]
+    tiny_model: Path,
+    expected: list[Reference],
+    bits: list[dict[str, Any]],
+    row: dict[str, Any],
+    record_property: Callable[[str, object], None],
 ) -> None:
     with tiny(tiny_model, **engine_args(row)) as engine:
+        record_property("stack", json.dumps(combination(engine, row)))  # for the table of what works with what
         answers = answers_of(engine, row)
         for at, ours in enumerate(answers):
             assert len(ours) == row["n"]
@@ -158,6 +164,13 @@ def engine_args(row: dict[str, Any]) -> dict[str, Any]:
     if row["memory"] == "retracting":
         args |= {"max_total_tokens": RETRACTING, "schedule_conservativeness": 0.01}
     return args
+
+
+def combination(engine: Any, row: dict[str, Any]) -> dict[str, Any]:
+    """The plugins that serve, as the engine tells them, and what else a run may be chosen by."""
+    uses = engine.get_server_info()["stack"]["plugins"]
+    plugins = {use["kind"]: use["name"] for use in uses}
+    return {**plugins, **{name: row[name] for name in ("page_size", "deterministic", "memory")}}
 
 
 def wants(row: dict[str, Any], at: int) -> dict[str, Any]:
