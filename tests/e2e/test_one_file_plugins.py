@@ -117,6 +117,10 @@ def test_an_edited_file_is_swapped_in_while_the_replica_runs(policy: Path) -> No
         stack = engine.get_server_info()["stack"]
         assert (stack["hash"] != before, stack["epoch"]) == (True, 1)
         assert ends() == [0, 2, 3, 1]
+        policy.write_text("def f(:\n")
+        with pytest.raises(ConfigurationError, match=r"my_policy\.py: it is not valid Python: line 1"):
+            engine.swap_schedule_policy("mine")
+        assert ends() == [0, 2, 3, 1]
 
 
 ATTENTION = """

@@ -15,6 +15,7 @@ from jackfield.stack.checks import device_problems, dtype_problems, manifest_of
 from jackfield.stack.digest import stack_hash
 from jackfield.stack.discovery import discover
 from jackfield.stack.epochs import with_plugin
+from jackfield.stack.file_checks import refuse_unusable_files
 from jackfield.stack.loading import INLINE, load_stack
 from jackfield.stack.options import validated_options
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
@@ -43,6 +44,7 @@ def select_policy(args: ServerArgs, stack: ResolvedStack, name: str, options: Ma
 
     # The file of a one-file plugin is read again: edited since, it is another policy, with another digest.
     catalogue = discover(files=args.plugin)
+    refuse_unusable_files(catalogue, "--plugin")
     selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny), {KIND: SOURCE})
     choice = selector.named(KIND, name, KIND, judge)
     return as_selected(choice.row, choice.reason, options=options)
