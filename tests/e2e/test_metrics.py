@@ -243,7 +243,7 @@ def test_faults_and_times_of_plugins_are_metrics(tmp_path: Path, monkeypatch: py
         for _ in range(5):
             engine.generate("hello", {"max_new_tokens": 1})
         series = scrape(engine)
-        assert value(series, "plugin_faults_total", plugin="observer.jsonl") == 3
+        assert value(series, "plugin_faults_total", plugin="observer.jsonl", scope="count") == 3
         assert value(series, "plugin_calls_total", plugin="observer.jsonl", hook="jackfield_requests_finished") >= 1
         healthy, details = monitor_of(engine).health.status()
         assert healthy
