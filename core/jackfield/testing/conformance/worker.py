@@ -14,7 +14,7 @@ from jackfield.stack.claims import FEATURE, claimed
 from jackfield.testing.conformance.worker_features import COUNT, PROMPTS, FeatureConformance
 from jackfield.testing.conformance.worker_rig import VOCAB
 from jackfield.testing.tiny_models import reference_logits
-from jackfield.testing.worker_driver import Advance, DrivenRequest, WorkerDriver
+from jackfield.testing.worker_driver import Advance
 
 
 class WorkerConformance(FeatureConformance):
@@ -76,14 +76,7 @@ class WorkerConformance(FeatureConformance):
             request = driver.open(PROMPTS[1])
             while len(PROMPTS[1]) - request.computed > size:
                 driver.step(Advance(request=request, new=size, sample=False))
-            self._goes_on(driver, request, f"in chunks of {size}")
-
-    def _goes_on(self, driver: WorkerDriver, request: DrivenRequest, what: str, **sampling: Any) -> None:
-        while len(request.output) < COUNT:
-            driver.step(request)
-        prompt = request.tokens[: request.prompt_len]
-        wanted = self.alone(prompt, **sampling)
-        assert request.output == wanted, f"{what}: {request.output}, alone {wanted}"
+            self.goes_on(driver, request, f"in chunks of {size}")
 
     def test_batches(self) -> None:
         """A request among others, some in prefill and some in decode, gives what it gives alone."""
@@ -104,7 +97,7 @@ class WorkerConformance(FeatureConformance):
         driver.step(first)
         second = driver.open([*PROMPTS[3][:16], 5, 6, 7], share=first, shared_len=16)
         driver.close(first, keep_slots=True)
-        self._goes_on(driver, second, "on a shared prefix")
+        self.goes_on(driver, second, "on a shared prefix")
 
     def test_rows_again(self) -> None:
         """A row and its slots serve the next request as if nobody had been there."""
@@ -112,7 +105,7 @@ class WorkerConformance(FeatureConformance):
         row = None
         for prompt in (PROMPTS[3], PROMPTS[0], PROMPTS[2]):
             request = driver.open(prompt, row=row)
-            self._goes_on(driver, request, "in a row that was used before")
+            self.goes_on(driver, request, "in a row that was used before")
             row = request.row
             driver.close(request)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import KVMover, LogprobSpec
 from jackfield.testing.conformance.worker_rig import VOCAB, WorkerRig
 from jackfield.testing.tiny_models import reference_logits
-from jackfield.testing.worker_driver import Advance
+from jackfield.testing.worker_driver import Advance, DrivenRequest, WorkerDriver
 
 PROMPTS = [[int(i) for i in np.random.default_rng(seed).integers(3, VOCAB, n)] for seed, n in enumerate((9, 17, 4, 30))]
 COUNT = 6
@@ -27,6 +27,14 @@ class FeatureConformance(WorkerRig):
         """What a fresh worker answers to one request."""
         found: list[int] = self.driver().generate(prompt, count, **sampling)
         return found
+
+    def goes_on(self, driver: WorkerDriver, request: DrivenRequest, what: str, **sampling: Any) -> None:
+        """Decode the request to its end: it must answer what it answers alone."""
+        while len(request.output) < COUNT:
+            driver.step(request)
+        prompt = request.tokens[: request.prompt_len]
+        wanted = self.alone(prompt, **sampling)
+        assert request.output == wanted, f"{what}: {request.output}, alone {wanted}"
 
     def test_logprobs(self) -> None:
         """Entries of sampled tokens: the token's own value, the likeliest ones falling, and the ids that were asked for."""
@@ -134,7 +142,7 @@ class FeatureConformance(WorkerRig):
         driver.close(first)
         driver.generate(PROMPTS[1], 2)  # in the slots that were left
         second = driver.open([*PROMPTS[3][:16], 5, 6, 7], share=elsewhere, shared_len=16)
-        self._goes_on(driver, second, "on KV that was moved")
+        self.goes_on(driver, second, "on KV that was moved")
 
 
 def _read(mover: KVMover, slots: NDArray[np.int32]) -> NDArray[np.uint8]:
