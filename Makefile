@@ -43,8 +43,9 @@ test-plugins: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=core:tests/contract/stubs:$$(echo $(PLUGINS) $(dir $(STRANGERS)) | tr ' ' ':') $(BIN)/mypy \
-		core $(wildcard plugins/*/*/jackfield_*) docs/reference/hook_examples.py $(STRANGERS)
+	$(BIN)/python .ci/new_packages.py build/new
+	MYPYPATH=core:tests/contract/stubs:$$(echo $(PLUGINS) $(dir $(STRANGERS)) build/new/* | tr ' ' ':') $(BIN)/mypy \
+		core $(wildcard plugins/*/*/jackfield_*) docs/reference/hook_examples.py $(STRANGERS) build/new/*/my_own_*
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/requirements.py --check
 	$(BIN)/python docs/generate.py --check
@@ -74,4 +75,4 @@ soak: setup
 	$(BIN)/python -m pytest -q -m soak --soak-factor 10
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

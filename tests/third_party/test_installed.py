@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jackfield.hookspecs import KINDS
-from tests.third_party.environment import STRANGERS, Environment
+from tests.third_party.environment import STRANGERS, Environment, build_wheel
 from tests.unit.stack.distributions import Site, plugin_row
 
 pytestmark = pytest.mark.slow
@@ -75,6 +76,17 @@ def test_what_they_depend_on_is_there(environment: Environment) -> None:
     ours = [line for line in done.stdout.splitlines() if line.startswith(("jackfield", *STRANGERS))]
     assert ours == []
     assert done.stdout.strip(), done.stderr  # it did look
+
+
+@pytest.mark.goal_row(39)
+def test_a_new_package_is_written_by_the_installed_command(environment: Environment, tmp_path: Path) -> None:
+    """The templates are in the wheel, and the project that they make builds."""
+    jackfield(environment, tmp_path, "new", "schedule_policy", "my-own", "--license", "Apache-2.0")
+    wheel = build_wheel(tmp_path / "my-own-policy", tmp_path / "wheel")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert names >= {f"my_own_policy/{file}" for file in ("__init__.py", "plugin.py", "plugin.toml", "py.typed")}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert "file-gate 1" in jackfield(environment, tmp_path, "new", "gate", "file", code=2)
 
 
 @pytest.mark.goal_row(1)
