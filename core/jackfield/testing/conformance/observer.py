@@ -13,9 +13,11 @@ import pytest
 from jackfield.hookspecs import (
     LIFECYCLE_HOOKS,
     BatchScheduled,
+    CacheEvent,
     ProcessInfo,
     RequestFinished,
     RequestReceived,
+    StackChanged,
 )
 from jackfield.stack.faults import FaultLedger
 from jackfield.stack.observers import ObserverHub
@@ -27,6 +29,24 @@ from jackfield.testing.scheduler_harness import SchedulerHarness
 
 ROLES = ("inline", "main", "scheduler", "detokenizer")
 FEW, MANY = 32, 256
+STORED = (
+    CacheEvent(action="stored", namespace=b"salt", tokens=(1, 2, 3, 4), length=4),
+    CacheEvent(action="removed", namespace=b"salt", tokens=(1, 2, 3, 4), length=4),
+    CacheEvent(action="cleared"),
+)
+CHANGED = StackChanged(
+    epoch=1,
+    stack_hash="cd" * 32,
+    previous_hash="ab" * 32,
+    at=9.5,
+    step=12,
+    kind="schedule_policy",
+    name="lpm",
+    instance="lpm",
+    distribution="jackfield-scheduler-policies",
+    version="0.1.0",
+    previous="fcfs",
+)
 
 
 class Checked:
@@ -69,9 +89,9 @@ class ObserverConformance(Conformance):
         run.turn()
         run.abort(rids[0])
         run.run()
-        for hook in ("jackfield_requests_retracted",):
-            told.notify(hook, uids=(1, 2))
-        told.notify("jackfield_cache_events", events=())
+        told.notify("jackfield_requests_retracted", uids=(1, 2))
+        told.notify("jackfield_cache_events", events=STORED)
+        told.notify("jackfield_stack_changed", stack=CHANGED)
 
     def test_hears_something(self) -> None:
         """It has one lifecycle hook at least, and each of its hooks is one of the contract's."""

@@ -24,6 +24,8 @@ from jackfield.hookspecs import (
 from jackfield.managers.scheduler.policy_guard import checked_budget, checked_rows
 from jackfield.stack.faults import FaultLedger
 from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, peak_bytes
+from jackfield.testing.conformance.policy_questions import check_order, overrides, questions
+from jackfield.testing.conformance.policy_swap import OnePolicy
 from jackfield.testing.conformance.policy_tables import MadeTable, made_record, made_view
 from jackfield.testing.conformance.snapshot import module_state, same, size, snapshot
 from jackfield.testing.conformance.suite import Conformance
@@ -69,25 +71,9 @@ class SchedulePolicyConformance(Conformance):
             **config,
         )
 
-    def overrides(self, policy: SchedulePolicy, method: str) -> bool:
-        return getattr(type(policy), method) is not getattr(SchedulePolicy, method)
-
     def questions(self, policy: SchedulePolicy, waiting: MadeTable, seed: int) -> dict[str, Callable[[], Any]]:
         """Every question that changes nothing, about these requests, as a call without arguments."""
-        view, running = self.view(waiting, seed), MadeTable(8, seed + 1)
-        asked: dict[str, Callable[[], Any]] = {
-            "budget": lambda: policy.budget(view),
-            "order": lambda: policy.order(waiting, view),
-        }
-        if len(waiting) and self.overrides(policy, "take"):
-            chosen = Chosen(rows=np.empty(0, dtype=np.intp), tokens=np.empty(0, dtype=np.int32))
-            asked["take"] = lambda: policy.take(0, 16, waiting, chosen, view)
-        if self.overrides(policy, "victims"):
-            for_one = made_view(len(waiting), seed, waiting=waiting)
-            if len(waiting):
-                asked["victims for a waiting request"] = lambda: policy.victims(running, Amounts(slots=8), 0, for_one)
-            asked["victims"] = lambda: policy.victims(running, Amounts(slots=8), None, view)
-        return asked
+        return questions(policy, waiting, self.view(waiting, seed), seed)
 
     @pytest.mark.parametrize("count", [0, 1, 2, 100, MANY])
     def test_order_gives_distinct_valid_rows(self, count: int) -> None:
@@ -95,26 +81,20 @@ class SchedulePolicyConformance(Conformance):
         policy = self.policy()
         for seed in range(3):
             waiting = MadeTable(count, seed)
-            answer = policy.order(waiting, self.view(waiting, seed))
-            if answer is not None:
-                checked_rows("order", answer, count)
+            check_order(policy, waiting, self.view(waiting, seed))
 
     @pytest.mark.parametrize("count", [1, 300])
     def test_order_takes_the_largest_numbers(self, count: int) -> None:
         """Priorities, lengths, tenants and deadlines at the ends of their ranges make no error and no invalid row."""
         policy, waiting = self.policy(), MadeTable(count, 1, huge=True)
-        answer = policy.order(waiting, self.view(waiting, 2**40, now=1e12))
-        if answer is not None:
-            checked_rows("order", answer, count)
+        check_order(policy, waiting, self.view(waiting, 2**40, now=1e12))
 
     def test_order_without_a_forest(self) -> None:
         """A policy that needs the forest still answers in a step in which the cache failed to give one."""
         if "forest" not in self.manifest().needs:
             self.not_claimed("needs has no 'forest'")
         waiting = MadeTable(20, 1)
-        answer = self.policy().order(waiting, made_view(20, 1))
-        if answer is not None:
-            checked_rows("order", answer, 20)
+        check_order(self.policy(), waiting, made_view(20, 1))
 
     def test_budget_is_one_that_can_be_spent(self) -> None:
         """`budget` answers with a StepBudget: at least one token and one candidate, in whole numbers."""
@@ -127,7 +107,7 @@ class SchedulePolicyConformance(Conformance):
     def test_take_stays_within_what_it_may(self) -> None:
         """`take` answers with 0 to `most` tokens, or HOLD."""
         policy, waiting = self.policy(), MadeTable(40, 1)
-        if not self.overrides(policy, "take"):
+        if not overrides(policy, "take"):
             self.not_claimed("take is not overridden")
         view = self.view(waiting, 1)
         for row in range(len(waiting)):
@@ -140,7 +120,7 @@ class SchedulePolicyConformance(Conformance):
     def test_victims_are_distinct_running_rows(self, running: int) -> None:
         """`victims` answers with distinct rows of the running requests, for a waiting one and for memory alone."""
         policy, waiting = self.policy(), MadeTable(20, 1)
-        if not self.overrides(policy, "victims"):
+        if not overrides(policy, "victims"):
             self.not_claimed("victims is not overridden")
         table = MadeTable(running, 2)
         for need in (Amounts(slots=0), Amounts(slots=10**9)):
@@ -198,14 +178,12 @@ class SchedulePolicyConformance(Conformance):
         waiting = MadeTable(count, 1)
         policy.start(waiting, MadeTable(min(count, 256), 2), self.view(waiting, 1))
         checked_budget(policy.budget(self.view(waiting, 2)))
-        answer = policy.order(waiting, self.view(waiting, 2))
-        if answer is not None:
-            checked_rows("order", answer, count)
+        check_order(policy, waiting, self.view(waiting, 2))
 
     def test_forgets_requests_that_have_ended(self) -> None:
         """What `observe` keeps does not grow with the number of requests ever served."""
         policy = self.policy()
-        if not self.overrides(policy, "observe"):
+        if not overrides(policy, "observe"):
             self.not_claimed("observe is not overridden")
         sizes = []
         for step in range(1, 1201):
@@ -279,6 +257,25 @@ class SchedulePolicyConformance(Conformance):
         self.measured(f"most skips with {places} places", policy.most)
         assert policy.most <= MAX_SKIPS
         assert all(answer.ids == run.expected(rid, len(answer.ids)) for rid, answer in run.answers.items())
+        run.assert_at_rest()
+
+    def test_a_live_swap_in_a_scheduler(self) -> None:
+        """It takes the place of another policy in the middle of a run: nothing is drained, nobody lost, no token changed."""
+        source = OnePolicy(self.loaded().selected, lambda: self.make(max_running=2, page_size=1, total_slots=256))
+        run = SchedulerHarness(
+            policies=source, policy_plugin=source.running.key, ledger=FaultLedger("raise"), max_running_requests=2
+        )
+        rids = []
+        for i in range(12):
+            rids.append(
+                run.submit([i % 3, i % 4, 9], max_new_tokens=4, priority=i % 5, tenant=f"{i % 2}", deadline=9.0 + i)
+            )
+            if i == 6:
+                run.swap(self.plugin)
+            run.turn()
+        run.run()
+        assert [change.name for change in run.swaps] == [self.loaded().selected.name], f"no swap: {run.replies}"
+        assert all(run.answers[rid].ids == run.expected(rid, 4) for rid in rids)
         run.assert_at_rest()
 
     def test_two_thousand_wait_in_a_scheduler(self) -> None:
