@@ -98,6 +98,9 @@ def test_wheels_carry_no_local_paths_and_all_their_parts(wheels: dict[str, Path]
         if place == ".":
             assert "jackfield/py.typed" in names
             assert any(name.endswith("smollm2-135m-instruct.json") for name in names)
+            templates = "jackfield/entrypoints/authoring/templates/"
+            assert f"{templates}common/tests/test_conformance.py.jinja" in names
+            names = [name for name in names if not name.startswith(templates)]  # they are no tests of ours
         else:
             assert any(name.endswith("/plugin.toml") for name in names)
         assert not any("/tests/" in name or name.startswith("tests/") for name in names)
