@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.parallel import ByFile
 
     return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(config: pytest.Config) -> Generator[None, Any, Any]:
+    report = yield
+    if not hasattr(config, "workerinput"):
+        return report
+    from tests.parallel import sendable
+
+    return sendable(report)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

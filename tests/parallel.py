@@ -36,3 +36,18 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
+
+
+def sendable(value: Any) -> Any:
+    """A report as a worker can send it, of plain types only; half a character, which tests of broken text leave in captured
+    logs, is written out."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {sendable(key): sendable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [sendable(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if value is None or type(value) in (bool, int, float, bytes):
+        return value
+    return float(value) if isinstance(value, float) else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.parallel import TOGETHER, unit_of
+from tests.parallel import TOGETHER, sendable, unit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"reference_model", "wheels", "environment"}
@@ -30,3 +30,10 @@ def test_whoever_asks_for_a_costly_fixture_of_the_session_is_in_its_unit() -> No
                 units.setdefault(name, set()).add(unit_of(file.relative_to(ROOT).as_posix()))
     assert units.keys() >= {"reference_model", "environment"}
     assert [name for name, found in units.items() if len(found) > 1] == []
+
+
+def test_half_a_character_in_a_report_can_be_sent() -> None:
+    report = {"sections": [("Captured log", "half \ud800, whole é")], "longrepr": None, "where": Path("a")}
+    told = sendable(report)
+    assert told == {"sections": [("Captured log", "half \\ud800, whole é")], "longrepr": None, "where": "a"}
+    str(told).encode()
