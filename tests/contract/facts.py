@@ -26,10 +26,16 @@ _ONLY_PASSED_ON: Mapping[str, frozenset[str]] = {"model": frozenset({"PreAttenti
 """Kind -> what its plugins get from the core and give back without looking inside: no part of their contract."""
 
 _NAMED_BY_NOBODY: Mapping[str, tuple[str, ...]] = {
-    "attention": ("NHD_PAGED", "HND_PAGED"),
-    "schedule_policy": ("HOLD",),
+    "attention": ("NHD_PAGED", "HND_PAGED", "BatchFault"),
+    "gate": ("RequestFault",),
+    "observer": ("WAIT_NUMBERS",),
+    "schedule_policy": ("HOLD", "tenant_code"),
+    "worker": ("BatchFault",),
 }
-"""Kind -> constants that its plugins import: a value does not know its module."""
+"""Kind -> what its plugins import though no annotation names it: constants, exceptions, functions of shared modules."""
+
+NOT_OF_PLUGINS = frozenset({"KINDS", "SPECS", "Kind", "FaultScope", "LIFECYCLE_HOOKS", "CORE_LAYOUTS", "NO_SLOTS"})
+"""Offered beside the contract: the tables that the core itself reads, and what says the same as a fact elsewhere."""
 
 
 def facts_of(kind: str) -> Facts:
@@ -43,7 +49,7 @@ def facts_of(kind: str) -> Facts:
             if name in hook_table() and hook_table()[name].kind == kind:
                 found[name] = f"hook {_signature(function)}"
                 waiting.extend(_mentioned(function))
-    found |= _manifest_keys(kind)
+    found |= _manifest_keys(kind) | _place(kind)
     done = set()
     while waiting:
         name = waiting.pop()
@@ -81,15 +87,36 @@ def _manifest_keys(kind: str) -> Facts:
     for key, check in manifest._KEYS.items():
         if kind in manifest._ONLY_FOR.get(key, KINDS):
             facts[f"manifest.{key}"] = f"{'required ' if key in required else ''}key {check(None)[1]}"
+    if kind == "attention":
+        for what, words in (("role", manifest._LAYOUT_ROLES), ("shape", manifest._LAYOUT_WORDS)):
+            facts |= {f"manifest.layout.{what}.{word}": "word" for word in words}
     return facts
+
+
+def _place(kind: str) -> Facts:
+    """Where a plugin is found and lives, if it says nothing of it."""
+    row = KINDS[kind]
+    return {
+        "kind.entry_point_group": row.entry_point_group,
+        "kind.hook": row.hook,
+        "kind.processes": ", ".join(row.processes),
+        "kind.several": "no" if row.exclusive else "yes",
+    }
 
 
 def _facts(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if not inspect.isclass(value):
-        yield name, f"function {_signature(value)}" if inspect.isfunction(value) else _constant(value)
+        if isinstance(value, Mapping):
+            yield name, "table"
+            for key, words in value.items():
+                for word in words:
+                    yield f"{name}.{key.name}.{word}", "word"
+            return
+        yield name, f"function {_signature(value)}" if inspect.isfunction(value) else f"constant {_text(value)}"
         return
     if issubclass(value, enum.Enum):
-        yield name, "enum"
+        bases = [base.__name__ for base in value.__bases__ if base is not enum.Enum]
+        yield name, " ".join(["enum", *bases])
         for member in value:
             yield f"{name}.{member.name}", f"member {member.value!r}"
         return
@@ -110,6 +137,8 @@ def _facts(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield f"{name}.{member}", f"property {inspect.signature(content.fget).return_annotation}"
         elif inspect.isfunction(content):
             yield f"{name}.{member}", _method(content, form="method" if _form(value) == "base" else "function")
+        elif isinstance(content, classmethod | staticmethod):
+            yield f"{name}.{member}", _method(getattr(value, member), form="function")
 
 
 def _annotated(name: str, value: type) -> Iterator[tuple[str, str]]:
@@ -122,7 +151,9 @@ def _form(value: type) -> str:
     if issubclass(value, BaseException):
         return "exception"
     if dataclasses.is_dataclass(value):
-        return "record" if value.__dataclass_params__.frozen else "open record"  # type: ignore[attr-defined]
+        frozen = "" if value.__dataclass_params__.frozen else "open "  # type: ignore[attr-defined]
+        by_place = [field.name for field in dataclasses.fields(value) if not field.kw_only]
+        return f"{frozen}record" + (f" by place ({', '.join(by_place)})" if by_place else "")
     return "protocol" if getattr(value, "_is_protocol", False) else "base"
 
 
@@ -140,37 +171,37 @@ def _signature(function: Any) -> str:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return f" = {field.default!r}"
+        return f" = {_text(field.default)}"
     if field.default_factory is not dataclasses.MISSING:
         return f" = {field.default_factory.__name__}()"
     return ""
 
 
-def _constant(value: Any) -> str:
-    plain = isinstance(value, int | str | tuple) or dataclasses.is_dataclass(value)
-    return f"constant {value!r}" if plain else f"constant of {type(value).__name__}"
+def _text(value: Any) -> str:
+    """As Python writes it, but of a record only what is no default: so that it may grow."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    told = [
+        f"{field.name}={_text(given)}"
+        for field in dataclasses.fields(value)
+        if (given := getattr(value, field.name)) != field.default
+    ]
+    return f"{type(value).__name__}({', '.join(sorted(told))})"
 
 
 def _mentioned(value: Any) -> Iterator[str]:
-    """Public names in the annotations of a class or function, and in its words those of exceptions, functions and constants."""
+    """Public names in the annotations of a class or function."""
     parts = [value, *(content for content in vars(value).values())] if inspect.isclass(value) else [value]
-    texts, words = [], []
+    texts = []
     for part in parts:
         function = part.fget if isinstance(part, property) else part
         if inspect.isfunction(function):
             texts.append(str(inspect.signature(function)))
-        if inspect.isfunction(function) or inspect.isclass(function):
-            words.append(function.__doc__ or "")
     if inspect.isclass(value):
         texts.extend(str(kind) for base in value.__mro__ for kind in inspect.get_annotations(base).values())
         texts.extend(base.__name__ for base in value.__bases__)
     for word in _WORD.findall(" ".join(texts)):
         if word in hookspecs.__all__:
             yield word
-    for word in _WORD.findall(" ".join(words)):
-        if word in hookspecs.__all__ and _told_in_words(getattr(hookspecs, word)):
-            yield word
-
-
-def _told_in_words(value: Any) -> bool:
-    return issubclass(value, Exception) if inspect.isclass(value) else inspect.isfunction(value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import enum
+import inspect
+from dataclasses import dataclass, fields, make_dataclass
+from typing import Any
 
 import pytest
 
-from jackfield.hookspecs import KINDS
+from jackfield import hookspecs
+from jackfield.hookspecs import KINDS, AttentionBackend, KVTensorSpec, StepBudget, WaitReason
 from jackfield.hookspecs.attention import AttentionBatch
 from tests.contract.changes import changes, problems
-from tests.contract.facts import Facts, facts_of, read, written
+from tests.contract.facts import NOT_OF_PLUGINS, Facts, facts_of, read, written
 from tests.contract.record import FOLDER, recorded
 
 
@@ -156,6 +160,66 @@ def test_a_change_of_a_real_record_is_seen_by_every_kind_that_uses_it(monkeypatc
     monkeypatch.setattr("jackfield.hookspecs.AttentionBatch", Grown)
     differs = {change.text: change.additive for change in changes(before, facts_of("attention"))}
     assert differs["AttentionBatch.graph is new: `field str | None = None`"]
+
+
+def grown(record: type, *, kw_only: bool = True, **more: tuple[Any, Any]) -> type:
+    """The record with further fields and their defaults, in its place."""
+    added = [(name, kind, default) for name, (kind, default) in more.items()]
+    made = make_dataclass(record.__name__, added, bases=(record,), frozen=True, kw_only=kw_only)
+    made.__module__ = record.__module__
+    return made
+
+
+def differs_with(monkeypatch: pytest.MonkeyPatch, kind: str, name: str, value: Any) -> dict[str, bool]:
+    """Change -> whether it is additive, of a kind in whose contract `name` is something else."""
+    before = facts_of(kind)
+    monkeypatch.setattr(hookspecs, name, value)
+    return {change.text: change.additive for change in changes(before, facts_of(kind))}
+
+
+def test_constants_do_not_change_when_their_record_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, larger, layout = facts_of("attention"), grown(KVTensorSpec, align=("int", 1)), hookspecs.NHD_PAGED
+    tensors = tuple(larger(role=one.role, shape=one.shape) for one in layout.tensors)
+    monkeypatch.setattr(hookspecs, "NHD_PAGED", type(layout)(name=layout.name, tensors=tensors))
+    assert facts_of("attention")["NHD_PAGED"] == before["NHD_PAGED"]
+
+
+def test_what_stands_by_place_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record of a contract is made by place, so that the order of its fields means nothing."""
+    assert not [fact for kind in KINDS for fact in facts_of(kind).values() if "by place" in fact]
+    placed = grown(StepBudget, kw_only=False, more=("int", 1))
+    differs = differs_with(monkeypatch, "schedule_policy", "StepBudget", placed)
+    assert not all(differs.values()), differs
+
+
+def test_what_an_enum_is_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {member.name: member.value for member in WaitReason}
+    text = enum.Enum("WaitReason", members, type=str, module=WaitReason.__module__)
+    assert differs_with(monkeypatch, "observer", "WaitReason", text)["WaitReason was `enum` and is `enum str`"] is False
+
+
+def test_words_alone_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = facts_of("attention")
+    for thing in (AttentionBackend, AttentionBackend.plan):
+        monkeypatch.setattr(thing, "__doc__", "Something else.")
+    assert changes(before, facts_of("attention")) == []
+
+
+def test_where_a_plugin_lives_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = facts_of("metrics")
+    monkeypatch.setattr("tests.contract.facts.KINDS", {**KINDS, "metrics": KINDS["observer"]})
+    told = {change.text: change.additive for change in changes(before, facts_of("metrics"))}
+    assert told["kind.processes was `main` and is `main, scheduler, detokenizer`"] is False
+
+
+def test_everything_that_is_offered_is_a_fact_of_some_kind() -> None:
+    known = {subject.partition(".")[0] for kind in KINDS for subject in facts_of(kind)}
+    offered = {
+        name
+        for name in hookspecs.__all__
+        if not name.endswith("Specs") and not inspect.ismodule(getattr(hookspecs, name))
+    }
+    assert offered - known - NOT_OF_PLUGINS == {"hookimpl", "hookspec"}
 
 
 def test_shared_records_are_facts_of_each_kind_that_uses_them() -> None:

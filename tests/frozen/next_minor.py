@@ -18,40 +18,17 @@ from jackfield import hookspecs
 from jackfield.hookspecs import KINDS
 from jackfield.stack import loading, observers
 from jackfield.stack.hooks import Hook, hook_table, the_hook
+from tests.contract.facts import facts_of
 
 STABLE = ("schedule_policy", "attention", "metrics", "observer", "model")
 BASES = ("SchedulePolicy", "AttentionBackend", "AttentionPlan", "MetricsSink", "Model")
-RECORDS = (
-    "Amounts",
-    "Chosen",
-    "SchedulerView",
-    "StepBudget",
-    "StepRecord",
-    "AttentionBatch",
-    "AttentionLayer",
-    "AttentionLimits",
-    "HostLengths",
-    "KVGroup",
-    "KVTensors",
-    "Metric",
-    "Sample",
-    "Scrape",
-    "Exposition",
-    "BatchScheduled",
-    "ProcessInfo",
-    "RequestFinished",
-    "RequestReceived",
-    "StepDecision",
-    "Advance",
-    "PassedOver",
-    "ModelEntry",
-    "ModelShape",
-    "LoadReport",
-    "Weight",
-    "Shard",
-    "Need",
-    "Problem",
-)
+
+
+def records() -> list[str]:
+    """Every record of the stable contracts but contexts, which grow with their hook."""
+    contexts = {hook.context.__name__ for hook in hook_table().values() if hook.context is not None}
+    facts = {subject: fact for kind in STABLE for subject, fact in facts_of(kind).items()}
+    return sorted({name for name, fact in facts.items() if fact == "record"} - contexts)
 
 
 @contextmanager
@@ -62,7 +39,7 @@ def next_minor() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, _raised(STABLE):
         for name in BASES:
             patch.setattr(getattr(hookspecs, name), "later", lambda self: "by default", raising=False)
-        for name in RECORDS:
+        for name in records():
             _replace_everywhere(patch, getattr(hookspecs, name), _grown(getattr(hookspecs, name)))
         patch.setattr(loading, "the_hook", _grown_hook)
         patch.setattr(loading, "named_arguments", _with_another(loading.named_arguments))
