@@ -43,6 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's package, installed into a folder of its own."""
     project = tmp_path_factory.mktemp("least-served")
     made = files(POLICY)
+    one_file = {name: made.pop(name) for name in ("tenant_cap.py", "test_tenant_cap.py")}
     assert set(made) == {"pyproject.toml", "least_served/plugin.toml", "least_served/policy.py", "test_policy.py"}
     (project / "least_served").mkdir()
     for name, content in made.items():
@@ -61,14 +62,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(project),
     ]
     subprocess.run([sys.executable, *pip], check=True, capture_output=True, text=True)
-    (folder / "test_policy.py").write_text(made["test_policy.py"])
+    for name, content in {"test_policy.py": made["test_policy.py"], **one_file}.items():
+        (folder / name).write_text(content)
     return folder
 
 
-def test_the_policys_own_tests_pass(site: Path) -> None:
-    done = run(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_policy.py")
+def test_the_policies_own_tests_pass(site: Path) -> None:
+    done = run(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_policy.py", "test_tenant_cap.py")
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 @pytest.mark.model

@@ -105,7 +105,7 @@ class SchedulePolicy(ABC):
     def take(self, row: int, most: int, waiting: RequestTable, chosen: Chosen, view: SchedulerView) -> int:
         """How many tokens of this waiting request to run now: 0 passes it over, `HOLD` stops here, `most` is the most.
 
-        Called only if overridden, for at most `StepBudget.candidates` rows a step.
+        `HOLD` comes from `jackfield.hookspecs`. Called only if overridden, for at most `StepBudget.candidates` rows a step.
         """
         return most
 

@@ -108,6 +108,8 @@ class SchedulerView:
     page_size        slots a page
     max_running      most requests that may run at once
     max_prefill      most prefill tokens in one step
+    running          the requests that hold a place now, those whose prompt is computed in parts included. While a step is
+                     in flight, whoever will end by it is still among them
     forest           the cache's shape over the waiting requests, whose rows are its keys; only in `order` and `take` of a
                      policy that needs `forest`, and None even there in a step in which the cache failed at it. With many
                      waiting it covers those that came first; of the others it says that nothing is cached (node -1)
@@ -123,6 +125,7 @@ class SchedulerView:
     page_size: int
     max_running: int
     max_prefill: int
+    running: RequestTable
     forest: PrefixForest | None = None
     waiting: RequestTable | None = None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from jackfield.hookspecs import InFlight
+from jackfield.hookspecs import InFlight, RequestTable, SchedulePolicy, SchedulerView
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
 
@@ -42,6 +44,30 @@ class DeepLoop:
             if not self.turn():
                 return
         raise AssertionError("it did not end")
+
+
+class OneOfEachTenant(SchedulePolicy):
+    """most: most requests of one tenant that ran when `order` was asked."""
+
+    most = 0
+
+    def order(self, waiting: RequestTable, view: SchedulerView) -> NDArray[np.intp]:
+        running = view.running.tenant
+        self.most = max(self.most, int(np.unique(running, return_counts=True)[1].max(initial=0)))
+        first = np.unique(waiting.tenant, return_index=True)[1]
+        return first[~np.isin(waiting.tenant[first], running)]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_policy_sees_who_runs_while_their_first_step_is_in_flight(depth: int) -> None:
+    policy = OneOfEachTenant()
+    run = SchedulerHarness(policy=policy)
+    for i in range(8):
+        run.submit([1, 2, i], max_new_tokens=4, tenant=("a", "b")[i % 2])
+    DeepLoop(run, depth).finish()
+    assert policy.most == 1
+    assert all(answer.ids == run.expected(rid, 4) for rid, answer in run.answers.items())
+    run.assert_at_rest()
 
 
 @pytest.mark.parametrize("depth", [2, 3])

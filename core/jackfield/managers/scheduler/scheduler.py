@@ -348,6 +348,7 @@ class Scheduler:
             page_size=self._memory.page_size,
             max_running=self.config.max_running_requests,
             max_prefill=self.config.max_prefill_tokens,
+            running=self._running.view,
         )
 
     def _own(self, step: InFlight) -> StepInFlight:

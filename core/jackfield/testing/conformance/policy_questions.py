@@ -21,7 +21,7 @@ def questions(
     policy: SchedulePolicy, waiting: MadeTable, view: SchedulerView, seed: int
 ) -> dict[str, Callable[[], Any]]:
     """What is asked -> the call. view: as the core gives it to `order` and `take`."""
-    running = MadeTable(8, seed + 1)
+    running = view.running
     asked: dict[str, Callable[[], Any]] = {
         "budget": lambda: policy.budget(view),
         "order": lambda: policy.order(waiting, view),
@@ -30,7 +30,7 @@ def questions(
         chosen = Chosen(rows=np.empty(0, dtype=np.intp), tokens=np.empty(0, dtype=np.int32))
         asked["take"] = lambda: policy.take(0, 16, waiting, chosen, view)
     if overrides(policy, "victims"):
-        for_one = made_view(len(waiting), seed, waiting=waiting)
+        for_one = made_view(len(waiting), seed, waiting=waiting, running=running)
         if len(waiting):
             asked["victims for a waiting request"] = lambda: policy.victims(running, Amounts(slots=8), 0, for_one)
         asked["victims"] = lambda: policy.victims(running, Amounts(slots=8), None, view)

@@ -70,8 +70,10 @@ class MadeTable:
         return self._columns
 
 
-def made_view(count: int, seed: int, *, forest: bool = False, waiting: Any = None, now: float = 60.0) -> SchedulerView:
-    """The numbers of a step; with a prefix forest over `count` requests for a policy that needs it."""
+def made_view(
+    count: int, seed: int, *, forest: bool = False, waiting: Any = None, running: Any = None, now: float = 60.0
+) -> SchedulerView:
+    """The numbers of a step in which up to 8 run; with a prefix forest over `count` requests for a policy that needs it."""
     return SchedulerView(
         now=now,
         seed=seed * 7919 + 13,
@@ -82,6 +84,7 @@ def made_view(count: int, seed: int, *, forest: bool = False, waiting: Any = Non
         page_size=1,
         max_running=8,
         max_prefill=64,
+        running=MadeTable(min(count, 8), seed + 1) if running is None else running,
         forest=_forest(count, seed) if forest else None,
         waiting=waiting,
     )

@@ -87,7 +87,7 @@ class SchedulePolicyConformance(Conformance):
     def test_order_takes_the_largest_numbers(self, count: int) -> None:
         """Priorities, lengths, tenants and deadlines at the ends of their ranges make no error and no invalid row."""
         policy, waiting = self.policy(), MadeTable(count, 1, huge=True)
-        check_order(policy, waiting, self.view(waiting, 2**40, now=1e12))
+        check_order(policy, waiting, self.view(waiting, 2**40, now=1e12, running=MadeTable(8, 2, huge=True)))
 
     def test_order_without_a_forest(self) -> None:
         """A policy that needs the forest still answers in a step in which the cache failed to give one."""
@@ -125,7 +125,7 @@ class SchedulePolicyConformance(Conformance):
         table = MadeTable(running, 2)
         for need in (Amounts(slots=0), Amounts(slots=10**9)):
             for row in (*range(len(waiting)), None):
-                view = made_view(20, 1, waiting=None if row is None else waiting)
+                view = made_view(20, 1, waiting=None if row is None else waiting, running=table)
                 checked_rows("victims", policy.victims(table, need, row, view), running)
 
     def test_questions_change_nothing(self) -> None:

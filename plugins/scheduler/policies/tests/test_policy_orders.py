@@ -54,6 +54,7 @@ def view(now: float = 0.0, seed: int = 1, forest: PrefixForest | None = None) ->
         page_size=1,
         max_running=8,
         max_prefill=64,
+        running=table(0),
         forest=forest,
     )
 
