@@ -73,7 +73,7 @@ def live(role: str, descriptor: int) -> int:
     if not isinstance(orders, Orders) or orders.role != role:
         return 1
     sys.path[:] = orders.sys_path
-    _start_logging(role, str(orders.args.get("log_level", "info")))
+    _start_logging(role, str(orders.args.get("log_level", "info")), all_of_it=orders.logs)
     life = Life(link, Path(orders.run_directory))
     signal.signal(signal.SIGTERM, life.stop)
     signal.signal(ORPHANED, life.orphaned)
@@ -134,6 +134,11 @@ def contents(stack: ResolvedStack) -> dict[str, str]:
     return {CORE: package_digest(CORE), **plugins}
 
 
-def _start_logging(role: str, level: str) -> None:
+def _start_logging(role: str, level: str, *, all_of_it: bool) -> None:
+    """all_of_it: of this level. Else warnings at least, as Python shows them for a program that has set up nothing: a script
+    with an engine in it should see no more of the children than of the engine itself."""
     logging.basicConfig(stream=sys.stderr, format=f"%(levelname)s %(name)s [{role}]: %(message)s")
     logging.getLogger("jackfield").setLevel(level.upper())
+    if not all_of_it:
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(logging.WARNING)

@@ -6,6 +6,7 @@ once), any number of `Progress`, and `Ready` or `Failed`. Later `Stop`, or the e
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +24,13 @@ class Orders(Message, frozen=True, kw_only=True):
 
     args        `ServerArgs` as resolved, JSON values; keys of the HTTP routes are not among them
     sys_path    where the parent imports from
+    logs        whether the parent's program has set up logging; if not, it shows warnings alone, and so does the child
     """
 
     role: Role
     run_directory: str
     sys_path: list[str]
+    logs: bool
     args: dict[str, Any]
     model_path: str
     facts: ModelFacts
@@ -39,6 +42,7 @@ class Orders(Message, frozen=True, kw_only=True):
             role=role,
             run_directory=str(run_directory),
             sys_path=sys_path,
+            logs=logging.getLogger("jackfield").hasHandlers(),
             args=plan.args.model_dump(mode="json", exclude=set(SECRETS)),
             model_path=str(plan.model_path.absolute()),
             facts=plan.facts,
