@@ -14,8 +14,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-from jackfield.stack.discovery import discover
-from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "compatibility.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 from jackfield.entrypoints.authoring.names import new_package
 from jackfield.entrypoints.authoring.render import write
 from jackfield.hookspecs import KINDS
-from jackfield.stack.catalogue import Catalogue
+from jackfield.stack.discovery.catalogue import Catalogue
 
 folder = Path(sys.argv[1])
 shutil.rmtree(folder, ignore_errors=True)

@@ -18,11 +18,11 @@ from machine import machine_facts
 from scheduler import QUICK, Bench, Figure, Sizes, over, ratio, report
 
 from jackfield.hookspecs import BatchScheduled, ProcessInfo, StepDecision, StepRecord, hookimpl
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedPlugin, LoadedStack
-from jackfield.stack.manifest import ManifestRow
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.discovery.manifest import ManifestRow
+from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.observers import ObserverHub
 
 OBSERVERS = 5
 

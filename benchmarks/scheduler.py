@@ -45,10 +45,10 @@ from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.managers.scheduler.watchers import Observers
 from jackfield.observability.clock import MonotonicClock
 from jackfield.stack.digest import package_digest
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedStack
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.loading.load import LoadedStack
 from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.observers import ObserverHub
 from jackfield_cache_prefix.radix_cache import RadixCache
 from jackfield_scheduler_loops.normal import NormalLoop
 from jackfield_scheduler_loops.overlap import OverlapLoop

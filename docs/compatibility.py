@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jackfield.hookspecs import KINDS
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.scan import discover
 
 RESULTS = Path(__file__).parent / "compatibility.json"
 KINDS_OF_A_RUN = ("attention", "model", "cache", "kv_tier", "event_loop", "schedule_policy")

@@ -23,9 +23,9 @@ from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.schemas.common import Native, OpenAI
 from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, common, decisions, device, kv, logprobs, mover, tables
 from jackfield.observability.metrics import GROUPS, PREFIX
-from jackfield.stack.discovery import discover
-from jackfield.stack.hooks import hook_table
-from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.hooks import hook_table
+from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
 sys.path.insert(0, str(Path(__file__).parent))

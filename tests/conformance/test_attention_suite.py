@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jackfield.hookspecs import NHD_PAGED, AttentionBatch, AttentionContext, KVLayout
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.testing.attention_batches import PreparedCase
 from jackfield.testing.conformance import AttentionConformance
 from tests.conformance import attention_faults as faults

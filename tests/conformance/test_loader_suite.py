@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jackfield.hookspecs import ModelSourceError, Shard, TokenizerFiles, Weight
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.testing.conformance import LoaderConformance
 from jackfield_models_loaders.safetensors_source import SafetensorsSource
 from tests.conformance.checks import failing

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from jackfield.hookspecs import ModelEntry
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.testing.conformance import ModelConformance
 from tests.conformance.checks import failing
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jackfield.model_executor.dtypes import torch_dtype
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.testing.conformance import OpsConformance
 from jackfield.testing.sampling_twin import Draw
 from tests.conformance import ops_faults as faults

@@ -16,8 +16,8 @@ from typing import Any
 
 from jackfield import hookspecs
 from jackfield.hookspecs import KINDS, SPECS
-from jackfield.stack import manifest
-from jackfield.stack.hooks import hook_table
+from jackfield.stack.discovery import manifest
+from jackfield.stack.loading.hooks import hook_table
 
 Facts = dict[str, str]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS
-from jackfield.stack.hooks import hook_table
-from jackfield.stack.implementations import implementations, lifecycle_methods
+from jackfield.stack.loading.hooks import hook_table
+from jackfield.stack.loading.implementations import implementations, lifecycle_methods
 from tests.contract.facts import facts_of
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from docs.compatibility import out_of_date, results
 
-from jackfield.stack.discovery import discover
-from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 from tests.e2e.test_sameness import ROWS
 
 pytestmark = pytest.mark.goal_row(38)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jackfield.entrypoints.cli import main
-from jackfield.stack.catalogue import Status
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.catalogue import Status
+from jackfield.stack.discovery.scan import discover
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIMULATED = ["--worker", "simulated"]

@@ -13,7 +13,7 @@ import pytest
 
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs import SPECS
-from jackfield.managers.sampling_params import FIELDS
+from jackfield.managers.fields.sampling_params import FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -10,7 +10,7 @@ import pytest
 
 from jackfield import Engine
 from jackfield.managers.errors import RequestError
-from jackfield.managers.worker_features import WorkerFeatures
+from jackfield.managers.fields.worker_features import WorkerFeatures
 from jackfield.testing.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 
@@ -209,9 +209,9 @@ def test_b29_b85_what_is_out_of_range_is_refused_by_name(engine: Engine, field: 
 
 
 def test_b85_more_values_than_one_request_may_have(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jackfield.managers import logprob_fields
+    from jackfield.managers.fields import logprobs
 
-    monkeypatch.setattr(logprob_fields, "MAX_VALUES", 100)
+    monkeypatch.setattr(logprobs, "MAX_VALUES", 100)
     ask: dict[str, Any] = {"return_logprob": True, "top_logprobs_num": 7}
     engine.generate(input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 12}, **ask)
     with pytest.raises(
@@ -224,10 +224,10 @@ def test_b85_more_values_than_one_request_may_have(engine: Engine, monkeypatch: 
 def test_b85_the_prompts_of_all_answers_count_together(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    from jackfield.managers import logprob_fields
+    from jackfield.managers.fields import logprobs
 
-    monkeypatch.setattr(logprob_fields, "MAX_PROMPT_VALUES", 10**6 if stream else 48)
-    monkeypatch.setattr(logprob_fields, "MAX_STREAMED_PROMPT_VALUES", 48 if stream else 1)
+    monkeypatch.setattr(logprobs, "MAX_PROMPT_VALUES", 10**6 if stream else 48)
+    monkeypatch.setattr(logprobs, "MAX_STREAMED_PROMPT_VALUES", 48 if stream else 1)
 
     def ask(n: int) -> Any:
         told = engine.generate(

@@ -38,7 +38,7 @@ def test_b66_the_least_repetition_penalty_is_a_penalty_and_no_failure(engine: En
 
 
 def test_b85_settings_for_many_prompts_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jackfield.managers import request_builder
+    from jackfield.managers.requests import builder
 
     checked = []
 
@@ -46,8 +46,8 @@ def test_b85_settings_for_many_prompts_are_checked_once(monkeypatch: pytest.Monk
         checked.append(given)
         return make_sampling_params(given, **more)
 
-    make_sampling_params = request_builder.make_sampling_params
-    monkeypatch.setattr(request_builder, "make_sampling_params", counting)
+    make_sampling_params = builder.make_sampling_params
+    monkeypatch.setattr(builder, "make_sampling_params", counting)
     with without_tokenizer() as engine:
         checked.clear()
         one = {"max_new_tokens": 1}
@@ -58,8 +58,8 @@ def test_b85_settings_for_many_prompts_are_checked_once(monkeypatch: pytest.Monk
 
 
 def test_b85_a_pattern_is_made_once() -> None:
-    from jackfield.managers.sampling_params import make_sampling_params
-    from jackfield.managers.stop_regex import made_once
+    from jackfield.managers.fields.sampling_params import make_sampling_params
+    from jackfield.managers.text.stop_regex import made_once
 
     made_once.cache_clear()
     for _ in range(3):

@@ -16,8 +16,9 @@ import pytest
 
 from jackfield import hookspecs
 from jackfield.hookspecs import KINDS
-from jackfield.stack import loading, observers
-from jackfield.stack.hooks import Hook, hook_table, the_hook
+from jackfield.stack.loading import load
+from jackfield.stack.loading.hooks import Hook, hook_table, the_hook
+from jackfield.stack.runtime import observers
 from tests.contract.facts import facts_of
 
 STABLE = ("schedule_policy", "attention", "metrics", "observer", "model")
@@ -41,8 +42,8 @@ def next_minor() -> Iterator[None]:
             patch.setattr(getattr(hookspecs, name), "later", lambda self: "by default", raising=False)
         for name in records():
             _replace_everywhere(patch, getattr(hookspecs, name), _grown(getattr(hookspecs, name)))
-        patch.setattr(loading, "the_hook", _grown_hook)
-        patch.setattr(loading, "named_arguments", _with_another(loading.named_arguments))
+        patch.setattr(load, "the_hook", _grown_hook)
+        patch.setattr(load, "named_arguments", _with_another(load.named_arguments))
         patch.setattr(
             observers, "hook_table", lambda: {name: _grown_table(hook) for name, hook in hook_table().items()}
         )

@@ -19,8 +19,8 @@ import pytest
 
 from jackfield import Engine
 from jackfield.hookspecs import KINDS
-from jackfield.stack.catalogue import Status
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.catalogue import Status
+from jackfield.stack.discovery.scan import discover
 from tests.e2e.engines import assert_alive, tiny
 from tests.frozen.next_minor import STABLE, next_minor
 
@@ -100,12 +100,12 @@ def test_frozen_plugins_of_every_stable_kind_serve_a_model(
 
 def test_the_simulated_minor_has_grown_in_each_way(tiny_model: Path) -> None:
     from jackfield import hookspecs
-    from jackfield.stack import loading
+    from jackfield.stack.loading import load
 
     with next_minor():
         assert hookspecs.SchedulerView.__dataclass_fields__["later"].default == "by default"
         assert hookspecs.AttentionBackend.later is not None  # type: ignore[attr-defined]
-        hook = loading.the_hook("attention")
+        hook = load.the_hook("attention")
         assert hook.parameters == ("context", "later")
         assert hook.context is not None
         assert "later" in hook.context.__dataclass_fields__

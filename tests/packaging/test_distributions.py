@@ -16,8 +16,8 @@ import pytest
 
 from jackfield import __version__
 from jackfield.hookspecs import KINDS
-from jackfield.stack.discovery import discover
-from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = sorted(path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/*/pyproject.toml"))
@@ -129,9 +129,9 @@ def test_each_installs_alone_beside_the_core(place: str, core: Path, wheels: dic
 import json, sys
 sys.path[:0] = {site!r}
 sys.path.append({third_party!r})
-from jackfield.stack import discovery
-rows = [[row.kind, row.name, row.problem] for row in discovery.discover({site!r})]
-print(json.dumps({{"from": discovery.__file__, "rows": rows}}))
+from jackfield.stack.discovery import scan
+rows = [[row.kind, row.name, row.problem] for row in scan.discover({site!r})]
+print(json.dumps({{"from": scan.__file__, "rows": rows}}))
 """
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True)
     told = json.loads(done.stdout)

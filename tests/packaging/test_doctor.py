@@ -7,8 +7,8 @@ import json
 import pytest
 
 from jackfield.entrypoints.cli import main
-from jackfield.stack.discovery import discover
-from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 
 
 @pytest.mark.goal_row(23)

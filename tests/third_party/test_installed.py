@@ -56,7 +56,7 @@ def test_nothing_of_the_checkout_shines_through(environment: Environment, tmp_pa
     code = """
 import importlib.metadata, json, sys
 import jackfield
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.scan import discover
 rows = [str(row.location) for row in discover()]
 editable = [d.name for d in importlib.metadata.distributions() if d.read_text("direct_url.json") and
             "editable" in d.read_text("direct_url.json") and "jackfield" in d.name]

@@ -15,7 +15,7 @@ from jackfield import hookspecs
 from jackfield.entrypoints.authoring.names import new_package
 from jackfield.entrypoints.authoring.render import render
 from jackfield.hookspecs import KINDS
-from jackfield.stack.catalogue import Catalogue
+from jackfield.stack.discovery.catalogue import Catalogue
 from tests.third_party.environment import STRANGERS
 
 TORCH_SIDE = ("jackfield.layers", "jackfield.model_executor")
@@ -148,7 +148,7 @@ def test_a_new_package_imports_public_names_and_patches_nothing(kind: str) -> No
 @pytest.mark.parametrize(
     "code",
     [
-        "from jackfield.stack.loading import load_stack",
+        "from jackfield.stack.loading.load import load_stack",
         "from jackfield.hookspecs import PROJECT",
         "from jackfield.hookspecs.attention import AttentionBackend",
         "from jackfield.layers.loading import _cut",

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from jackfield.ipc.messages import ControlReply
 from jackfield.managers.errors import RequestError
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.tokenizer_manager import TokenizerManager
 
 Answer = dict[str, Any]

@@ -20,7 +20,7 @@ from jackfield.hookspecs import ProcessInfo
 from jackfield.ipc.framed_link import FramedLink
 from jackfield.ipc.run_directory import remove_tree
 from jackfield.stack.digest import package_digest, plugin_digest, stack_hash
-from jackfield.stack.imports import told
+from jackfield.stack.loading.imports import told
 from jackfield.stack.resolved import ResolvedStack
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from jackfield.ipc.run_directory import socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.observability.clock import MonotonicClock
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import load_stack
-from jackfield.stack.metering import Meter
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.loading.load import load_stack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.runtime.observers import ObserverHub
 
 Progress = Callable[[str, int, int], None]
 """Takes what is being done at the start, how much of it is done, and how much there is; see `WorkerContext`."""

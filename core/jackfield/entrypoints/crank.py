@@ -13,8 +13,8 @@ from jackfield.entrypoints.calls import ShutDown
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.interrupts import InterruptsHeld
 from jackfield.ipc.messages import ControlReply
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.stack.errors import PluginStop
 

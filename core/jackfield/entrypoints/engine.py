@@ -19,8 +19,8 @@ from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.launcher import launch
 from jackfield.entrypoints.server_info import policy_info, server_info
 from jackfield.hookspecs import Exposition
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[str]
 InputIds = Sequence[int] | Sequence[Sequence[int]]

@@ -24,9 +24,9 @@ from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.stack.epochs import StackEpochs
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.observers import ObserverHub
-from jackfield.stack.resolution import Resolution
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.observers import ObserverHub
+from jackfield.stack.selection.resolution import Resolution
 
 log = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from jackfield.hookspecs import ModelWorker
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
 from jackfield.managers.detokenizer_manager import DetokenizerManager
-from jackfield.managers.sampling_params import Processors
+from jackfield.managers.fields.sampling_params import Processors
 from jackfield.observability.clock import Clock, MonotonicClock
 from jackfield.stack.digest import stack_hash
 from jackfield.stack.epochs import StackEpochs
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import INLINE, LoadedStack, load_stack
-from jackfield.stack.metering import Meter
-from jackfield.stack.observers import ObserverHub
-from jackfield.stack.resolution import Resolution
+from jackfield.stack.loading.load import INLINE, LoadedStack, load_stack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.runtime.observers import ObserverHub
+from jackfield.stack.selection.resolution import Resolution
 
 Runtime = InlineRuntime | ProcessRuntime
 

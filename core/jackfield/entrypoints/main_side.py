@@ -13,17 +13,17 @@ from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.hookspecs import WorkerLimits
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.errors import RequestError
-from jackfield.managers.request_builder import ReplicaLimits
-from jackfield.managers.sampling_params import Processors, check_defaults
-from jackfield.managers.sessions import SessionLimits, Sessions
+from jackfield.managers.fields.sampling_params import Processors, check_defaults
+from jackfield.managers.fields.worker_features import WorkerFeatures
+from jackfield.managers.requests.builder import ReplicaLimits
+from jackfield.managers.sessions.sessions import SessionLimits, Sessions
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
-from jackfield.managers.worker_features import WorkerFeatures
 from jackfield.observability.clock import Clock
 from jackfield.stack.epochs import StackEpochs
-from jackfield.stack.loading import LoadedStack
-from jackfield.stack.observers import ObserverHub
-from jackfield.stack.parameters import BadParameters, RequestParameters
+from jackfield.stack.loading.load import LoadedStack
+from jackfield.stack.loading.parameters import BadParameters, RequestParameters
+from jackfield.stack.runtime.observers import ObserverHub
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from jackfield.hookspecs import Exposition, FaultScope, Metric, MetricsSink, Sample, Scrape
 from jackfield.stack.errors import PluginLoadError, PluginStop
-from jackfield.stack.faults import PLUGIN_ERRORS, FaultLedger
-from jackfield.stack.metering import Meter
+from jackfield.stack.runtime.faults import PLUGIN_ERRORS, FaultLedger
+from jackfield.stack.runtime.metering import Meter
 
 log = logging.getLogger(__name__)
 

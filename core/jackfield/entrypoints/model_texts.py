@@ -9,8 +9,8 @@ from pathlib import Path
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import ModelSource, ModelSourceError, TokenizerFiles
-from jackfield.managers.tokenizer import Tokenizer
-from jackfield.stack.loading import LoadedStack
+from jackfield.managers.text.tokenizer import Tokenizer
+from jackfield.stack.loading.load import LoadedStack
 
 
 class Texts:

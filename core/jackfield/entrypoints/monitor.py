@@ -19,15 +19,15 @@ from jackfield.entrypoints.process_times import cpu_seconds
 from jackfield.entrypoints.throughput import ThroughputLog
 from jackfield.hookspecs import Exposition, Sample, StackChanged
 from jackfield.ipc.messages import PluginReport, SchedulerReport
-from jackfield.managers.request_metrics import RequestMetrics
+from jackfield.managers.requests.metrics import RequestMetrics
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import Clock
 from jackfield.observability.metrics import METRICS, OTHER, PREFIX
 from jackfield.stack.epochs import StackEpochs
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedStack
-from jackfield.stack.metering import Costs, Meter
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.loading.load import LoadedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Costs, Meter
+from jackfield.stack.runtime.observers import ObserverHub
 
 METHODS = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS"})
 

@@ -13,11 +13,11 @@ from typing import Literal
 from jackfield.config.device import describe_device
 from jackfield.config.server_args import ServerArgs
 from jackfield.hub.locate import locate_model
-from jackfield.stack.discovery import discover
-from jackfield.stack.facts import gather_model_facts
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.lock import check_locked
-from jackfield.stack.resolution import Resolution, resolve
 from jackfield.stack.resolved import ModelFacts, ResolvedStack
+from jackfield.stack.selection.facts import gather_model_facts
+from jackfield.stack.selection.resolution import Resolution, resolve
 
 log = logging.getLogger(__name__)
 

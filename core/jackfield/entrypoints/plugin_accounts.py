@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from jackfield.ipc.messages import PluginReport, SchedulerReport
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.metering import Costs, Meter, merged
 from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Costs, Meter, merged
 
 
 class PluginAccounts:

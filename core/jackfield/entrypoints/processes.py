@@ -34,11 +34,11 @@ from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import MonotonicClock
 from jackfield.stack.digest import stack_hash
 from jackfield.stack.epochs import StackEpochs
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import load_stack
-from jackfield.stack.metering import Meter
-from jackfield.stack.observers import ObserverHub
-from jackfield.stack.resolution import Resolution
+from jackfield.stack.loading.load import load_stack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.runtime.observers import ObserverHub
+from jackfield.stack.selection.resolution import Resolution
 
 log = logging.getLogger(__name__)
 

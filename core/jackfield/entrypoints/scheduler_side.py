@@ -18,11 +18,11 @@ from jackfield.managers.scheduler.reporting import PluginNumbers
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.observability.clock import Clock
 from jackfield.stack.errors import PluginStop
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedStack
-from jackfield.stack.metering import Meter
-from jackfield.stack.observers import ObserverHub
-from jackfield.stack.swap import PolicyStack
+from jackfield.stack.loading.load import LoadedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.runtime.observers import ObserverHub
+from jackfield.stack.selection.swap import PolicyStack
 
 
 @dataclass(frozen=True, kw_only=True)

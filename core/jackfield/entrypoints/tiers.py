@@ -11,7 +11,7 @@ from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.hookspecs import KVTier, ModelWorker
 from jackfield.managers.scheduler.tiers.blocks import block_tokens
 from jackfield.managers.scheduler.tiers.store import TierSetup
-from jackfield.stack.loading import LoadedStack
+from jackfield.stack.loading.load import LoadedStack
 
 EVICTED = "evicted"
 """Feature of a cache: it tells what it evicts, slot by slot."""

@@ -10,7 +10,7 @@ import time
 
 from jackfield.entrypoints.calls import Mover, final_answer
 from jackfield.entrypoints.progress import StartProgress
-from jackfield.managers.generate_request import GenerateRequest
+from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.tokenizer_manager import TokenizerManager
 
 PROMPT = "Hi"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jackfield.hookspecs import ModelWorker, PendingResult, WorkerResult
-from jackfield.stack.metering import Meter
+from jackfield.stack.runtime.metering import Meter
 
 
 def metered_worker(meter: Meter, plugin: str, worker: ModelWorker) -> ModelWorker:

@@ -24,14 +24,14 @@ from jackfield.hookspecs import (
     VirtualClock,
     WorkerStack,
 )
+from jackfield.managers.fields.worker_features import LOGITS_PROCESSORS
 from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
-from jackfield.managers.worker_features import LOGITS_PROCESSORS
 from jackfield.observability.clock import Clock, ManualClock
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedPlugin, LoadedStack, Maker
-from jackfield.stack.metering import Meter
-from jackfield.stack.parameters import KIND as LOGITS_PROCESSOR
-from jackfield.stack.parameters import parameters_model, parse_parameters
+from jackfield.stack.loading.load import LoadedPlugin, LoadedStack, Maker
+from jackfield.stack.loading.parameters import KIND as LOGITS_PROCESSOR
+from jackfield.stack.loading.parameters import parameters_model, parse_parameters
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
 
 WINDOW = "window"
 """Feature of a cache: it keeps the KV of window layers apart."""

@@ -21,8 +21,8 @@ from jackfield.ipc.messages import (
     TextOutput,
     TokenOutput,
 )
-from jackfield.managers.detokenizer import RequestDetokenizer
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text.detokenizer import RequestDetokenizer
+from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
 from jackfield.observability.stages import RequestStage
 

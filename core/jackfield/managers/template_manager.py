@@ -19,13 +19,13 @@ import jinja2
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
-from jackfield.managers.chat_environment import chat_environment
-from jackfield.managers.chat_messages import plain_messages
-from jackfield.managers.content_format import ContentFormat, content_format
+from jackfield.managers.chat.content_format import ContentFormat, content_format
+from jackfield.managers.chat.environment import chat_environment
+from jackfield.managers.chat.literal_text import LiteralText
+from jackfield.managers.chat.messages import plain_messages
+from jackfield.managers.chat.template_budget import loop_budget, meter_loops
 from jackfield.managers.errors import RequestError
-from jackfield.managers.literal_text import LiteralText
-from jackfield.managers.template_budget import loop_budget, meter_loops
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

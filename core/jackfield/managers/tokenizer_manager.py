@@ -26,22 +26,22 @@ from jackfield.ipc.messages import (
     StackNews,
     StopRequest,
 )
-from jackfield.managers.checked_request import CheckedRequest
-from jackfield.managers.control_calls import ControlCalls
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.live_requests import LiveRequests
-from jackfield.managers.req_state import ReqState
-from jackfield.managers.request_builder import ReplicaLimits, RequestBuilder
-from jackfield.managers.request_events import RequestEvents
-from jackfield.managers.request_metrics import RequestMetrics
-from jackfield.managers.sampling_params import Processors
-from jackfield.managers.sessions import Sessions
-from jackfield.managers.tokenizer import Tokenizer
-from jackfield.managers.worker_features import WorkerFeatures
+from jackfield.managers.fields.sampling_params import Processors
+from jackfield.managers.fields.worker_features import WorkerFeatures
+from jackfield.managers.requests.builder import ReplicaLimits, RequestBuilder
+from jackfield.managers.requests.checked_request import CheckedRequest
+from jackfield.managers.requests.control_calls import ControlCalls
+from jackfield.managers.requests.events import RequestEvents
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.live_requests import LiveRequests
+from jackfield.managers.requests.metrics import RequestMetrics
+from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.sessions.sessions import Sessions
+from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
 from jackfield.stack.epochs import StackEpochs
-from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolved import SelectedPlugin
+from jackfield.stack.runtime.observers import ObserverHub
 
 log = logging.getLogger(__name__)
 

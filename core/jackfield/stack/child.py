@@ -126,6 +126,6 @@ def _reply(module: str, request: str) -> str:
         return json.dumps({"refused": str(error)})
     except (Exception, SystemExit) as error:
         traceback.print_exc()
-        from jackfield.stack.imports import told
+        from jackfield.stack.loading.imports import told
 
         return json.dumps({"crashed": told(error)})

@@ -15,8 +15,8 @@ from typing import Any
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.file_loading import file_digest
-from jackfield.stack.plugin_file import Unreadable
+from jackfield.stack.discovery.plugin_file import Unreadable
+from jackfield.stack.loading.files import file_digest
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 
 CORE_PACKAGE = "jackfield"

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.catalogue import PluginRow
-from jackfield.stack.deprecation_scan import deprecated_uses
+from jackfield.stack.diagnosis.deprecation_scan import deprecated_uses
+from jackfield.stack.discovery.catalogue import PluginRow
 
 if TYPE_CHECKING:
     from jackfield.config.topology import Topology

@@ -11,7 +11,7 @@ from jackfield.config.topology import Topology
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.hookspecs.kv import KVLayout
 from jackfield.hookspecs.model import ModelShape
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.names import instance_key
 
 PHASES = ("prefill", "decode")

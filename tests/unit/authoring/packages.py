@@ -13,7 +13,7 @@ from jackfield.entrypoints.authoring.kind_words import WORDS
 from jackfield.entrypoints.authoring.names import NewPackage, new_package
 from jackfield.entrypoints.authoring.render import write
 from jackfield.hookspecs import KINDS
-from jackfield.stack.catalogue import Catalogue
+from jackfield.stack.discovery.catalogue import Catalogue
 
 # A worker need not compute with torch, but its conformance suite does: it has a reference for those that do.
 WITH_TORCH = tuple(kind for kind in KINDS if WORDS[kind].torch or kind == "worker")

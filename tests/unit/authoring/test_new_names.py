@@ -13,8 +13,8 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.authoring import render
 from jackfield.entrypoints.authoring.names import NewPackage, new_package
 from jackfield.entrypoints.cli import main
-from jackfield.stack.catalogue import Catalogue, PluginRow
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
+from jackfield.stack.discovery.scan import discover
 
 pytestmark = pytest.mark.goal_row(39)
 

@@ -65,7 +65,7 @@ def test_a_package_is_whole(installed: Installed, kind: str) -> None:
 def test_every_package_is_found_and_healthy(installed: Installed) -> None:
     code = """
 import json
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.scan import discover
 rows = {row.kind: [row.status.value, row.problem, row.distribution] for row in discover() if row.name == "my-own"}
 heavy = {"torch", "numpy.linalg"} & set(sys.modules) - {"numpy.linalg"}
 print(json.dumps([rows, sorted(heavy)]))

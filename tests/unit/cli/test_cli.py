@@ -17,7 +17,7 @@ from jackfield.entrypoints import cli
 from jackfield.entrypoints.cli import main
 from jackfield.hookspecs import ModelSourceError
 from jackfield.managers.errors import RequestError
-from jackfield.stack.own import OWN_DISTRIBUTIONS
+from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 

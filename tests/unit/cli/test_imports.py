@@ -94,7 +94,7 @@ def test_looking_imports_no_torch_no_plugin_and_touches_no_device(stack: tuple[P
         ["plugins", "list", "--device", "cpu", *flags],
         ["plugins", "show", "cache.acme-cache"],
     ]
-    parts = ("jackfield", "jackfield.hookspecs", "jackfield.config.server_args", "jackfield.stack.resolution")
+    parts = ("jackfield", "jackfield.hookspecs", "jackfield.config.server_args", "jackfield.stack.selection.resolution")
     found = looked(folder, *commands, modules=parts)
     for command, after in zip(commands, found, strict=True):
         assert not after["code"], command

@@ -13,7 +13,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import parse_server_args
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli import _parsed, _parser, main, option_flags
-from jackfield.stack.plugin_file import MODULE_PREFIX
+from jackfield.stack.discovery.plugin_file import MODULE_PREFIX
 from tests.unit.stack.distributions import plugin_row
 
 SOURCE = """
@@ -165,8 +165,8 @@ def test_a_line_that_names_no_plugin_starts_no_child(words: list[str], monkeypat
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("a child was started, or plugins were looked for")
 
-    monkeypatch.setattr("jackfield.stack.inspection.call_in_child", never)
-    monkeypatch.setattr("jackfield.stack.discovery.discover", never)
+    monkeypatch.setattr("jackfield.stack.diagnosis.inspection.call_in_child", never)
+    monkeypatch.setattr("jackfield.stack.discovery.scan.discover", never)
     for name in ("JACKFIELD_STACK", "JACKFIELD_SCHEDULE_POLICY"):
         monkeypatch.delenv(name, raising=False)
     line = ["serve", *words]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from jackfield.entrypoints.cli import main
-from jackfield.stack.discovery import discover
-from jackfield.stack.doctor import Severity, examine_row
+from jackfield.stack.diagnosis.doctor import Severity, examine_row
+from jackfield.stack.discovery.scan import discover
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
 FAKE_TORCH = """
@@ -134,7 +134,9 @@ FOUND = {
         "error import: its module PACKAGE cannot be imported: ModuleNotFoundError: No module named 'acme_missing'"
     ],
     "schedule_policy.exiting": ["error import: its module PACKAGE cannot be imported: SystemExit: 3"],
-    "schedule_policy.crashing": ["error examination: its examination failed: the process of jackfield.stack.examination ended"],
+    "schedule_policy.crashing": [
+        "error examination: its examination failed: the process of jackfield.stack.diagnosis.examination ended"
+    ],
     "schedule_policy.bad-default": ["error options: the defaults of PACKAGE:Options are not values that it takes"],
     "schedule_policy.no-schema": ["error options: PACKAGE:Options has no JSON schema"],
     "schedule_policy.bad-probe": ["error probe: its probe PACKAGE:check has the unknown argument 'ned'; did you mean 'need'?"],

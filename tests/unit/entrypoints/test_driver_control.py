@@ -10,7 +10,7 @@ import pytest
 
 from jackfield.entrypoints.driver import Driver
 from jackfield.ipc.messages import ControlReply
-from jackfield.managers.control_calls import ControlCalls
+from jackfield.managers.requests.control_calls import ControlCalls
 
 
 class Runtime:

@@ -12,7 +12,7 @@ from jackfield.entrypoints import metrics_hub
 from jackfield.entrypoints.metrics_hub import MetricsHub
 from jackfield.hookspecs import Exposition, Metric, MetricsSink, Sample, Scrape
 from jackfield.stack.errors import PluginLoadError, PluginStop
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger
 
 DECLARED = (Metric(name="steps_total", type="counter", help="Steps."),)
 DEADLINE = 30.0

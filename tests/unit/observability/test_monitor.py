@@ -19,10 +19,10 @@ from jackfield.observability.clock import ManualClock
 from jackfield.observability.metrics import BY_NAME, METRICS
 from jackfield.stack.epochs import StackEpochs
 from jackfield.stack.errors import PluginStop
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.metering import Meter
-from jackfield.stack.observers import ObserverHub
 from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.runtime.observers import ObserverHub
 
 
 class Keeping(MetricsSink):

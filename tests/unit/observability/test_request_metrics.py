@@ -6,8 +6,8 @@ import pytest
 
 from jackfield.hookspecs import Sample
 from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
-from jackfield.managers.req_state import ReqState
-from jackfield.managers.request_metrics import RequestMetrics
+from jackfield.managers.requests.metrics import RequestMetrics
+from jackfield.managers.requests.req_state import ReqState
 from jackfield.observability.metrics import BY_NAME, METRICS
 
 

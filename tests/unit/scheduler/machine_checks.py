@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jackfield.hookspecs import FaultScope
-from jackfield.managers.capacity import check_capacity
 from jackfield.managers.errors import RequestError
+from jackfield.managers.requests.capacity import check_capacity
 from jackfield.testing.scheduler_harness import Answer, SchedulerHarness
 from tests.unit.scheduler.machine_setup import EOS, Setup
 from tests.unit.scheduler.tiered import CONTEXT

@@ -8,12 +8,12 @@ from typing import Any
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import SchedulePolicy
-from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.checks import manifest_of
-from jackfield.stack.discovery import discover
-from jackfield.stack.loading import INLINE, LoadedStack, load_stack
+from jackfield.stack.discovery.catalogue import PluginRow, Status
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.load import INLINE, LoadedStack, load_stack
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
-from jackfield.stack.swap import NewPolicy
+from jackfield.stack.selection.checks import manifest_of
+from jackfield.stack.selection.swap import NewPolicy
 
 KIND = "schedule_policy"
 

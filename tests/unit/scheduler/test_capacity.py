@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackfield.managers.capacity import CapacityError, check_capacity, kv_tokens
 from jackfield.managers.errors import RequestError
+from jackfield.managers.requests.capacity import CapacityError, check_capacity, kv_tokens
 
 
 def granted(prompt: int, new: int, *, context: int = 100, slots: int = 1000, page_size: int = 1) -> int:

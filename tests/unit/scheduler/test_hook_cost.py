@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from jackfield.hookspecs import BatchScheduled, ProcessInfo, StepRecord, WorkerLimits, hookimpl
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedPlugin, LoadedStack
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
 from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.observers import ObserverHub
 from jackfield.testing.scheduler_fakes import FakeWorker
 from jackfield.testing.scheduler_harness import SchedulerHarness
 from tests.unit.stack.test_observers import selected

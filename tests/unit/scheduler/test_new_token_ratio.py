@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackfield.managers.capacity import kv_tokens
+from jackfield.managers.requests.capacity import kv_tokens
 from jackfield.managers.scheduler.new_token_ratio import CLIP, DECAY_STEPS, NewTokenRatio
 from jackfield.managers.scheduler.running import RunningTable, expected_end
 from jackfield.testing.scheduler_harness import SchedulerHarness

@@ -20,7 +20,7 @@ from jackfield.hookspecs import (
     StepBudget,
     Want,
 )
-from jackfield.managers.capacity import CapacityError, check_capacity
+from jackfield.managers.requests.capacity import CapacityError, check_capacity
 from jackfield.testing.page_cache import NoSharingCache
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 

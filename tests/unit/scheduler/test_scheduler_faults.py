@@ -31,7 +31,7 @@ from jackfield.hookspecs import (
 from jackfield.ipc.messages import WhyRequest
 from jackfield.managers.scheduler.cache_answers import BadCacheAnswer
 from jackfield.managers.scheduler.results import ROW_ERROR, BadWorkerResult
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.testing.page_cache import PageCache
 from jackfield.testing.scheduler_fakes import FakePending, FakeWorker
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness

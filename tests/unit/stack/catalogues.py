@@ -12,10 +12,10 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import AttentionLayer, KVGroup, ModelShape
-from jackfield.stack.catalogue import Catalogue, PluginRow, Status
-from jackfield.stack.manifest import ManifestRow
-from jackfield.stack.resolution import Resolution, resolve
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.resolved import ModelFacts
+from jackfield.stack.selection.resolution import Resolution, resolve
 
 CPU = DeviceDescription(
     type="cpu", name="test", available_memory=1 << 30, total_memory=1 << 30, cores=1, reason="a test"

@@ -10,9 +10,9 @@ from jackfield.config.device import describe_device
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.digest import stack_hash
-from jackfield.stack.discovery import discover
-from jackfield.stack.facts import gather_model_facts
-from jackfield.stack.resolution import Resolution, resolve
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.facts import gather_model_facts
+from jackfield.stack.selection.resolution import Resolution, resolve
 from tests.unit.stack.catalogues import catalogue, names, reason, refused, resolved, row
 from tests.unit.stack.distributions import Site, plugin_row
 

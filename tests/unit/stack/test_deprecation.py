@@ -14,10 +14,10 @@ import pytest
 
 from jackfield.hookspecs import KINDS, StepRecord, hookimpl
 from jackfield.hookspecs.deprecations import DEPRECATIONS, ContractDeprecationWarning, Deprecation
-from jackfield.stack import deprecation
-from jackfield.stack.discovery import discover
+from jackfield.stack.diagnosis.examination import _deprecations
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.examination import _deprecations
+from jackfield.stack.loading import deprecation
 from jackfield.stack.report import row_report
 from tests.unit.stack.distributions import POLICY, Site
 from tests.unit.stack.test_loading import FIELDS, install, load
@@ -153,7 +153,7 @@ def test_a_list_of_plugins_tells_what_their_files_seem_to_use_and_imports_none(l
 
 def test_every_row_of_the_table_names_something_that_is_there() -> None:
     from jackfield import hookspecs
-    from jackfield.stack.hooks import hook_table
+    from jackfield.stack.loading.hooks import hook_table
 
     for row in DEPRECATIONS:
         name, _, argument = row.subject.rstrip(")").partition("(")

@@ -8,7 +8,7 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.stack.digest import content_digest, package_digest, stack_hash
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 from tests.unit.stack.distributions import Site, plugin_row
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jackfield.stack.catalogue import Catalogue, PluginRow, Status
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.discovery.scan import discover
 from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 
 

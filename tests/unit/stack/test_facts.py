@@ -7,10 +7,10 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.facts import gather_model_facts
 from jackfield.stack.resolved import ModelFacts
+from jackfield.stack.selection.facts import gather_model_facts
 from tests.unit.stack.catalogues import CPU
 from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 

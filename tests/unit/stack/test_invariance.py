@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.stack.catalogue import Catalogue
-from jackfield.stack.manifest import parse_row
+from jackfield.stack.discovery.catalogue import Catalogue
+from jackfield.stack.discovery.manifest import parse_row
 from tests.unit.stack.catalogues import catalogue, resolved, row
 
 HERE = ("batch_invariant:cpu:float32", "batch_invariant:cuda:bfloat16")

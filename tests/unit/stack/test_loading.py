@@ -9,11 +9,11 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, AttentionContext
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.manifest import ManifestRow
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.hooks import hook_table
-from jackfield.stack.loading import LoadedStack, load_stack
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.loading.hooks import hook_table
+from jackfield.stack.loading.load import LoadedStack, load_stack
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 

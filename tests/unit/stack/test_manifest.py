@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jackfield.hookspecs import KINDS
-from jackfield.stack.manifest import parse_row, read_manifest
+from jackfield.stack.discovery.manifest import parse_row, read_manifest
 from tests.unit.stack.distributions import plugin_row
 
 

@@ -14,13 +14,13 @@ from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.hookspecs import KINDS, ProcessInfo
-from jackfield.stack.catalogue import Catalogue
-from jackfield.stack.discovery import discover
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import load_stack
-from jackfield.stack.observers import ObserverHub
-from jackfield.stack.resolution import resolve
+from jackfield.stack.discovery.catalogue import Catalogue
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.load import load_stack
 from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.observers import ObserverHub
+from jackfield.stack.selection.resolution import resolve
 from tests.unit.stack.catalogues import CPU, facts, standard
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jackfield.stack.metering import METHODS, Meter, merged
+from jackfield.stack.runtime.metering import METHODS, Meter, merged
 
 pytestmark = pytest.mark.goal_row(31)
 

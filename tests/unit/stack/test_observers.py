@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from jackfield.hookspecs import LIFECYCLE_HOOKS, ObserverContext, ProcessInfo, hookimpl
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.errors import PluginLoadError, PluginStop
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.loading import LoadedPlugin, LoadedStack
-from jackfield.stack.manifest import ManifestRow
-from jackfield.stack.metering import Meter
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.runtime.observers import ObserverHub
 
 RECEIVED = "jackfield_requests_received"
 PROCESS = ProcessInfo(role="inline", pid=1, stack_hash="0")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from jackfield.stack.option_schema import option_fields
+from jackfield.stack.loading.option_schema import option_fields
 
 
 class Colour(enum.Enum):

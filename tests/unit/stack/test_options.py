@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.stack.manifest import ManifestRow
-from jackfield.stack.options import validated_options
+from jackfield.stack.discovery.manifest import ManifestRow
+from jackfield.stack.loading.options import validated_options
 from jackfield.stack.resolved import SelectedPlugin
 from tests.unit.stack.distributions import Site
 

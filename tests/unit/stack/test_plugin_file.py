@@ -12,15 +12,15 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import load_server_args
 from jackfield.hookspecs import Need
-from jackfield.stack.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.diagnosis.inspection import check_options_in_child, describe_options_in_child
 from jackfield.stack.digest import stack_hash
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.errors import PluginLoadError
-from jackfield.stack.inspection import check_options_in_child, describe_options_in_child
-from jackfield.stack.loading import INLINE, load_stack
-from jackfield.stack.probes import probe_here, probe_in_child
-from jackfield.stack.resolution import resolve
+from jackfield.stack.loading.load import INLINE, load_stack
 from jackfield.stack.resolved import ResolvedStack
+from jackfield.stack.selection.probes import probe_here, probe_in_child
+from jackfield.stack.selection.resolution import resolve
 from tests.unit.stack.catalogues import CPU, catalogue, facts
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 

@@ -7,9 +7,9 @@ import pytest
 
 from jackfield.config.device import DeviceDescription
 from jackfield.hookspecs import Need
-from jackfield.stack.catalogue import PluginRow
-from jackfield.stack.discovery import discover
-from jackfield.stack.probes import Prober, probe_here, probe_in_child
+from jackfield.stack.discovery.catalogue import PluginRow
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.probes import Prober, probe_here, probe_in_child
 from tests.unit.stack.catalogues import row
 from tests.unit.stack.distributions import Site, fresh_package, plugin_row
 

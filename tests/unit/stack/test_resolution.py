@@ -10,8 +10,8 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.names import PluginUse
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KINDS
-from jackfield.stack.catalogue import Catalogue, PluginRow, Status
-from jackfield.stack.resolution import resolve
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.selection.resolution import resolve
 from tests.unit.stack.catalogues import CPU, OURS, catalogue, facts, names, reason, refused, resolved, row
 
 

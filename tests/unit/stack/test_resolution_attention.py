@@ -10,8 +10,8 @@ import pytest
 from jackfield.config.device import DeviceDescription
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KVLayout, KVTensorSpec, Need
-from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.resolution import resolve
+from jackfield.stack.discovery.catalogue import PluginRow, Status
+from jackfield.stack.selection.resolution import resolve
 from tests.unit.stack.catalogues import CPU, catalogue, facts, names, reason, refused, resolved, row
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from jackfield import __version__
 from jackfield.hookspecs import KINDS, Kind
-from jackfield.stack import versions
-from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.discovery import discover
-from jackfield.stack.manifest import ManifestRow
-from jackfield.stack.versions import incompatibilities
+from jackfield.stack.discovery import versions
+from jackfield.stack.discovery.catalogue import PluginRow, Status
+from jackfield.stack.discovery.manifest import ManifestRow
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.discovery.versions import incompatibilities
 from tests.unit.stack.distributions import Site, plugin_row
 
 

@@ -11,8 +11,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from jackfield.hookspecs.loader import TokenizerFiles
-from jackfield.managers import decoding_scheme
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text import decoding_scheme
+from jackfield.managers.text.tokenizer import Tokenizer
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("no-deadline", deadline=None)

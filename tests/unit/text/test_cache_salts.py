@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jackfield.managers.cache_salt import MAX_CACHE_SALT_CHARS, cache_salts
 from jackfield.managers.errors import RequestError
-from jackfield.managers.generate_request import GenerateRequest
+from jackfield.managers.fields.cache_salt import MAX_CACHE_SALT_CHARS, cache_salts
+from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.scheduler.request import cache_namespace
 
 

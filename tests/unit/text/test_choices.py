@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
-from jackfield.managers.choices import (
+from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.choices import (
     MAX_N,
     asks_for_several,
     choice_label,
     choice_seed,
     choices_asked,
 )
-from jackfield.managers.errors import RequestError
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.sampling_params import check_defaults
+from jackfield.managers.fields.sampling_params import check_defaults
+from jackfield.managers.requests.generate_request import GenerateRequest
 
 
 def refused(*sampling: dict[str, Any], most: int = 1024) -> RequestError:

@@ -23,7 +23,7 @@ from jackfield.ipc.messages import (
     TokenOutput,
 )
 from jackfield.managers.detokenizer_manager import DetokenizerManager
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import ManualClock
 
 LENGTH = FinishReason(type="length", length=1)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
-from jackfield.managers import incremental_decoder
-from jackfield.managers.decoding_scheme import ByteLevelScheme, PieceScheme, WindowScheme
-from jackfield.managers.incremental_decoder import WindowDecoder, decode_bytewise
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text import incremental_decoder
+from jackfield.managers.text.decoding_scheme import ByteLevelScheme, PieceScheme, WindowScheme
+from jackfield.managers.text.incremental_decoder import WindowDecoder, decode_bytewise
+from jackfield.managers.text.tokenizer import Tokenizer
 
 REPLACEMENT = "\ufffd"
 FAMILIES = [

@@ -11,10 +11,10 @@ import pytest
 from jackfield.config.errors import ConfigurationError
 from jackfield.ipc.messages import SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
-from jackfield.managers.sampling_checks import MAX_LOGIT_BIAS
-from jackfield.managers.sampling_params import check_defaults, make_sampling_params
+from jackfield.managers.fields.sampling_checks import MAX_LOGIT_BIAS
+from jackfield.managers.fields.sampling_params import check_defaults, make_sampling_params
+from jackfield.managers.fields.worker_features import FEATURE_OF, WorkerFeatures
 from jackfield.managers.scheduler.request import Request
-from jackfield.managers.worker_features import FEATURE_OF, WorkerFeatures
 
 VOCAB = 1000
 

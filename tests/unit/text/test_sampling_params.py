@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jackfield.config.errors import ConfigurationError
 from jackfield.ipc.messages import SamplingParams
 from jackfield.managers.errors import RequestError
-from jackfield.managers.not_yet import NOT_YET
-from jackfield.managers.sampling_params import FIELDS, check_defaults, make_sampling_params
+from jackfield.managers.fields.not_yet import NOT_YET
+from jackfield.managers.fields.sampling_params import FIELDS, check_defaults, make_sampling_params
 
 VOCAB = 100
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.scheduling_fields import MAX_TENANT_CHARS, SchedulingFields, scheduling_fields
+from jackfield.managers.fields.scheduling import MAX_TENANT_CHARS, SchedulingFields, scheduling_fields
 
 
 def test_what_is_not_given_is_neutral() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.session_params import SessionParams, session_params
-from jackfield.managers.sessions import MAX_TURNS, SessionLimits, Sessions, Turn
+from jackfield.managers.fields.session import SessionParams, session_params
+from jackfield.managers.sessions.sessions import MAX_TURNS, SessionLimits, Sessions, Turn
 from jackfield.observability.clock import ManualClock
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackfield.managers.stop import StopMatcher
+from jackfield.managers.text.stop import StopMatcher
 
 STOPS = st.lists(st.text(alphabet="ab", min_size=1, max_size=5), max_size=4)
 TEXT = st.text(alphabet="abc", max_size=30)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.regex_width import PatternError, width
-from jackfield.managers.sampling_params import make_sampling_params
-from jackfield.managers.stop import StopMatcher
-from jackfield.managers.stop_regex import MAX_MATCH_CHARS, StopRegex, stop_regexes
+from jackfield.managers.fields.sampling_params import make_sampling_params
+from jackfield.managers.text.regex_width import PatternError, width
+from jackfield.managers.text.stop import StopMatcher
+from jackfield.managers.text.stop_regex import MAX_MATCH_CHARS, StopRegex, stop_regexes
 
 WIDTHS: list[tuple[str, tuple[int, int | None]]] = [
     ("abc", (3, 3)),

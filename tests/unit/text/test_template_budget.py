@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jackfield.managers.chat.template_budget import MAX_LOOP_STEPS
 from jackfield.managers.errors import RequestError
-from jackfield.managers.template_budget import MAX_LOOP_STEPS
 from jackfield.managers.template_manager import TemplateManager
 
 HELLO = [{"role": "user", "content": "hello"}]

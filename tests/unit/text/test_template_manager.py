@@ -12,11 +12,11 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
-from jackfield.managers.chat_environment import chat_environment
-from jackfield.managers.content_format import ContentFormat, content_format
+from jackfield.managers.chat.content_format import ContentFormat, content_format
+from jackfield.managers.chat.environment import chat_environment
 from jackfield.managers.errors import RequestError
 from jackfield.managers.template_manager import TemplateManager
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text.tokenizer import Tokenizer
 
 CHATML = """\
 {% for message in messages %}

@@ -21,10 +21,10 @@ from jackfield.ipc.messages import (
     TextOutput,
     TokenOutput,
 )
-from jackfield.managers.decoding_scheme import ByteLevelScheme
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.template_manager import TemplateManager
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text.decoding_scheme import ByteLevelScheme
+from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import ManualClock
 
 pytestmark = pytest.mark.model

@@ -13,7 +13,7 @@ from tokenizers import processors
 
 from jackfield.hookspecs.loader import ModelSourceError, TokenizerFiles
 from jackfield.managers.errors import RequestError
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.text.tokenizer import Tokenizer
 
 Make = Callable[..., Tokenizer]
 SPECIAL = {"bos_token": "<|start|>", "eos_token": "<|end|>"}
@@ -135,7 +135,7 @@ def test_threads_share_it(byte_level: Tokenizer) -> None:
 
 
 def test_text_side_imports_neither_torch_nor_transformers() -> None:
-    modules = ["detokenizer_manager", "sampling_params", "template_manager", "tokenizer"]
+    modules = ["detokenizer_manager", "fields.sampling_params", "template_manager", "text.tokenizer"]
     code = f"""
 import importlib, sys
 for name in {modules!r}:

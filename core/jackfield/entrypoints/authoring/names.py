@@ -14,7 +14,7 @@ from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
 from jackfield.config.names import AUTO, normalise_name
 from jackfield.entrypoints.authoring.kind_words import WORDS
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.catalogue import Catalogue
+from jackfield.stack.discovery.catalogue import Catalogue
 
 LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
 

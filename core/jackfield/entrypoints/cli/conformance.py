@@ -21,9 +21,9 @@ from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.text_values import option_assignment
 from jackfield.entrypoints.cli.output import print_table
-from jackfield.stack.catalogue import Catalogue, PluginRow, Status
-from jackfield.stack.discovery import discover
-from jackfield.stack.single import find_one, split_key
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.selection.single import find_one, split_key
 
 PASSED, FAILED, CANNOT_RUN = 0, 1, 2
 DETAIL_LINES = 6

@@ -16,16 +16,16 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli.output import print_json, print_table
 from jackfield.hub.huggingface import ID
 from jackfield.hub.locate import FILE_ENDINGS, locate_model
-from jackfield.stack.catalogue import Catalogue
+from jackfield.stack.diagnosis.inspection import check_options_in_child
 from jackfield.stack.digest import stack_hash
-from jackfield.stack.discovery import discover
-from jackfield.stack.facts import gather_model_facts
-from jackfield.stack.inspection import check_options_in_child
+from jackfield.stack.discovery.catalogue import Catalogue
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.lock import differences, lock_document, read_lock
-from jackfield.stack.probes import probe_in_child
 from jackfield.stack.report import stack_report, topology_report
-from jackfield.stack.resolution import Resolution, resolve
 from jackfield.stack.resolved import ModelFacts
+from jackfield.stack.selection.facts import gather_model_facts
+from jackfield.stack.selection.probes import probe_in_child
+from jackfield.stack.selection.resolution import Resolution, resolve
 
 
 def add_parser(subparsers: Any) -> None:

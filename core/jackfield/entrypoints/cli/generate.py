@@ -43,8 +43,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    from jackfield.managers.sampling_checks import MAX_COUNT
-    from jackfield.managers.sampling_params import make_sampling_params
+    from jackfield.managers.fields.sampling_checks import MAX_COUNT
+    from jackfield.managers.fields.sampling_params import make_sampling_params
 
     args, provenance = parse_server_args(namespace, os.environ)
     if provenance.get("throughput_log_interval") == "default":

@@ -11,7 +11,7 @@ from typing import Any
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import add_server_args, parse_server_args
 from jackfield.entrypoints.cli.explain import resolution_of
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.lock import SHORT, lock_document, lock_text
 
 

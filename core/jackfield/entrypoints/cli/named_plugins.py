@@ -15,7 +15,7 @@ from jackfield.stack.names import normalise_name
 
 if TYPE_CHECKING:
     from jackfield.config.server_args import ServerArgs
-    from jackfield.stack.catalogue import Catalogue, PluginRow
+    from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
 
 
 class Named:
@@ -26,8 +26,8 @@ class Named:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        from jackfield.stack.access import Access
-        from jackfield.stack.discovery import discover
+        from jackfield.stack.discovery.scan import discover
+        from jackfield.stack.selection.access import Access
 
         return Access(deny=self.args.plugin_deny).settled(discover(files=self.args.plugin))
 

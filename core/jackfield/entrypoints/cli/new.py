@@ -9,7 +9,7 @@ from typing import Any
 from jackfield.entrypoints.authoring.names import LICENSES, new_package
 from jackfield.entrypoints.authoring.render import write
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.scan import discover
 
 
 def add_parser(subparsers: Any) -> None:

@@ -19,8 +19,8 @@ from jackfield.stack.names import normalise_name
 
 if TYPE_CHECKING:
     from jackfield.config.sources import OptionFlag
-    from jackfield.stack.catalogue import PluginRow
-    from jackfield.stack.option_schema import OptionField
+    from jackfield.stack.discovery.catalogue import PluginRow
+    from jackfield.stack.loading.option_schema import OptionField
 
 _FLAG = re.compile(
     r"--(?P<no>no-)?(?P<word>[A-Za-z][\w-]*)\.(?P<instance>[^.=]+)\.(?P<path>[^=]+?)(?P<value>=.*)?", re.DOTALL
@@ -121,8 +121,8 @@ class _Lines:
 
     def describe(self, wanted: set[tuple[str, str]]) -> None:
         """Ask one child for all models. Words and instances that mean nothing are left for `find` to tell."""
-        from jackfield.stack.inspection import describe_models_in_child
-        from jackfield.stack.option_schema import option_fields
+        from jackfield.stack.diagnosis.inspection import describe_models_in_child
+        from jackfield.stack.loading.option_schema import option_fields
 
         rows = {}
         for word, instance in sorted(wanted):

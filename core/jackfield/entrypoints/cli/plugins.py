@@ -12,8 +12,8 @@ from jackfield.config.argument_parser import ArgumentParser
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.entrypoints.cli.output import print_json, print_table
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.catalogue import Catalogue, PluginRow
-from jackfield.stack.discovery import discover
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.report import row_report
 
 _OF_ALL = frozenset({"list", "show", "--json", "--debug"})

@@ -8,8 +8,8 @@ from typing import Any
 
 from jackfield import __version__
 from jackfield.entrypoints.cli.output import print_json, print_table
-from jackfield.stack.catalogue import PluginRow
-from jackfield.stack.doctor import Examined, Severity, bare_interpreter_seconds, examine_rows
+from jackfield.stack.diagnosis.doctor import Examined, Severity, bare_interpreter_seconds, examine_rows
+from jackfield.stack.discovery.catalogue import PluginRow
 
 SCHEMA_VERSION = 1
 

@@ -9,11 +9,11 @@ from typing import Any
 from jackfield import __version__
 from jackfield.entrypoints.cli.output import print_json, print_table
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.checks import manifest_of
+from jackfield.stack.diagnosis.doctor import LIMIT, examine_row
 from jackfield.stack.digest import content_digest
-from jackfield.stack.doctor import LIMIT, examine_row
+from jackfield.stack.discovery.catalogue import PluginRow, Status
 from jackfield.stack.report import row_report
+from jackfield.stack.selection.checks import manifest_of
 
 
 def show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:

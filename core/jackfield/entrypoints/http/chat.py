@@ -19,9 +19,9 @@ from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_o
 from jackfield.entrypoints.http.openai_logprobs import ChatLogprobs, chat_fields
 from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
-from jackfield.managers.capacity import check_capacity
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.requests.capacity import check_capacity
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.req_state import ReqState
 
 KIND, CHUNK = "chat.completion", "chat.completion.chunk"
 _SIMPLE = (str, int, float, bool)

@@ -22,8 +22,8 @@ from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_o
 from jackfield.entrypoints.http.openai_logprobs import CompletionLogprobs, completion_fields
 from jackfield.entrypoints.http.schemas.openai import COMPLETION_NOT_YET, CompletionBody
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.text.tokenizer import Tokenizer
 
 KIND = "text_completion"
 DEFAULT_MAX_TOKENS = 16

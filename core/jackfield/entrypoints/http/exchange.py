@@ -15,7 +15,7 @@ from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.service import Service
 from jackfield.ipc.messages import FinishReason
 from jackfield.managers.errors import RequestError
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.requests.req_state import ReqState
 
 B = TypeVar("B")
 

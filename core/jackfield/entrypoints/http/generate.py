@@ -16,9 +16,9 @@ from jackfield.entrypoints.http.exchange import (
 )
 from jackfield.entrypoints.http.schemas.native import GenerateBody
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.not_yet import NOT_YET, refuse_not_yet
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.fields.not_yet import NOT_YET, refuse_not_yet
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.req_state import ReqState
 
 _IMPLEMENTED = (
     "text",

@@ -12,7 +12,7 @@ from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, end_error, ending, usage
 from jackfield.entrypoints.http.openai_logprobs import Tell
 from jackfield.entrypoints.http.schemas.openai import SAMPLING_FIELDS, Sampling
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.requests.req_state import ReqState
 
 
 def sampling_params(body: Sampling, more: Sequence[str]) -> dict[str, Any]:

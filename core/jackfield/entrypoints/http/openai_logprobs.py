@@ -15,10 +15,10 @@ from typing import Any
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange
 from jackfield.entrypoints.http.schemas.openai import ChatBody, CompletionBody
-from jackfield.managers.incremental_decoder import IncrementalDecoder
-from jackfield.managers.logprob_entries import Entry
-from jackfield.managers.req_state import ReqState
-from jackfield.managers.tokenizer import Tokenizer
+from jackfield.managers.logprobs.entries import Entry
+from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.text.incremental_decoder import IncrementalDecoder
+from jackfield.managers.text.tokenizer import Tokenizer
 
 MAX_CHAT_TOP = 20
 MAX_COMPLETION_TOP = 5

@@ -21,8 +21,8 @@ from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.server_info import Replica
 from jackfield.ipc.messages import ControlReply
-from jackfield.managers.generate_request import GenerateRequest
-from jackfield.managers.req_state import ReqState
+from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
 

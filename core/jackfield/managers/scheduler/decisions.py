@@ -20,7 +20,7 @@ from jackfield.managers.scheduler.life_log import LifeLog
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.step_entry import Pass, StepEntry, plain
-from jackfield.stack.faults import named
+from jackfield.stack.runtime.faults import named
 
 MAX_SWAPS = 32
 """Swaps of the policy that are told of, the newest."""

@@ -15,8 +15,8 @@ from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.release import Ending
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.watchers import Ledger
-from jackfield.stack.faults import PLUGIN_ERRORS
-from jackfield.stack.metering import Meter
+from jackfield.stack.runtime.faults import PLUGIN_ERRORS
+from jackfield.stack.runtime.metering import Meter
 
 OWN = "core."
 """Names of the core's own gates begin so: an error of theirs is no plugin's, and the replica cannot go on."""

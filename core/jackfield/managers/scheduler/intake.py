@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from jackfield.ipc.messages import FinishReason, TokenizedGenerateRequest
-from jackfield.managers.capacity import check_capacity
 from jackfield.managers.errors import RequestError
+from jackfield.managers.requests.capacity import check_capacity
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.randomness import request_seed
 from jackfield.managers.scheduler.request import Request, cache_namespace

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from jackfield.managers.capacity import kv_tokens
+from jackfield.managers.requests.capacity import kv_tokens
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.new_token_ratio import NewTokenRatio
 from jackfield.managers.scheduler.queue import WaitingQueue

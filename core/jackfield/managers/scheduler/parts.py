@@ -33,7 +33,7 @@ from jackfield.managers.scheduler.timeouts import Timeouts
 from jackfield.managers.scheduler.watchers import Ledger, Observers
 from jackfield.managers.scheduler.window import Window
 from jackfield.observability.clock import Clock
-from jackfield.stack.metering import Meter
+from jackfield.stack.runtime.metering import Meter
 
 
 @dataclass(frozen=True, kw_only=True)

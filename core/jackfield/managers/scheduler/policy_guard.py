@@ -23,8 +23,8 @@ from jackfield.hookspecs import (
 )
 from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.watchers import Ledger
-from jackfield.stack.faults import PLUGIN_ERRORS
-from jackfield.stack.metering import Meter
+from jackfield.stack.runtime.faults import PLUGIN_ERRORS
+from jackfield.stack.runtime.metering import Meter
 
 _DEFAULT_BUDGET = StepBudget()
 

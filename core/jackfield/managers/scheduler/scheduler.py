@@ -38,7 +38,7 @@ from jackfield.managers.scheduler.waits import Waits
 from jackfield.managers.scheduler.watchers import Ledger, LoggingLedger, NoObservers, Observers
 from jackfield.managers.scheduler.worker_calls import WorkerCalls
 from jackfield.observability.clock import Clock
-from jackfield.stack.metering import Meter
+from jackfield.stack.runtime.metering import Meter
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.watchers import Observers
-from jackfield.stack.faults import named
 from jackfield.stack.resolved import SelectedPlugin
-from jackfield.stack.swap import NewPolicy
+from jackfield.stack.runtime.faults import named
+from jackfield.stack.selection.swap import NewPolicy
 
 log = logging.getLogger(__name__)
 

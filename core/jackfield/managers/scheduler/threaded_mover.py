@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import KVMover, Moved
-from jackfield.stack.faults import named
+from jackfield.stack.runtime.faults import named
 
 
 class ThreadedMover(KVMover):

@@ -17,7 +17,7 @@ import torch
 
 from jackfield.hookspecs import AttentionBackend, AttentionBatch, BatchFault, KVLayout, Need
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
-from jackfield.stack.layouts import known_layouts
+from jackfield.stack.selection.layouts import known_layouts
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, part, prepare
 from jackfield.testing.attention_cases import (
     assert_close,

@@ -7,8 +7,8 @@ import torch
 from jackfield.config.device import describe_device
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import Need
-from jackfield.stack.claims import claimed
-from jackfield.stack.probes import ask_probe
+from jackfield.stack.discovery.claims import claimed
+from jackfield.stack.selection.probes import ask_probe
 from jackfield.testing.conformance.suite import Conformance
 
 INTERPRETED = "-interpreted"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jackfield.hookspecs import CacheKey, Gate, GateAnswer, GateEvent, GateRequest, RequestFault
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.testing.conformance.guards import bytecodes, forbidden_acts
 from jackfield.testing.conformance.suite import Conformance
 from jackfield.testing.scheduler_harness import SchedulerHarness

@@ -29,10 +29,10 @@ sys.path[:] = json.loads(sys.argv[1])
 sys.modules["torch"] = None  # importing it raises ImportError
 from pathlib import Path
 from jackfield.hookspecs import Shard
-from jackfield.stack.discovery import discover
-from jackfield.stack.loading import INLINE, load_stack
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.load import INLINE, load_stack
 from jackfield.stack.resolved import ResolvedStack
-from jackfield.stack.single import select_one
+from jackfield.stack.selection.single import select_one
 name, options, files, paths = json.loads(sys.argv[2])
 chosen = select_one(discover(files=[Path(file) for file in files]), "loader", name, options)
 stack = load_stack(ResolvedStack(plugins=(chosen,)), INLINE)

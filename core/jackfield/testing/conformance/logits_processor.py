@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from jackfield.hookspecs import LogitsProcessor, LogitsRow
-from jackfield.stack.parameters import parameters_model, parse_parameters
+from jackfield.stack.loading.parameters import parameters_model, parse_parameters
 from jackfield.testing.conformance.guards import bytecodes
 from jackfield.testing.conformance.schema_values import Unmade, made_values
 from jackfield.testing.conformance.suite import Conformance

@@ -13,7 +13,7 @@ import pytest
 from jackfield.entrypoints.metrics_hub import MetricsHub
 from jackfield.hookspecs import Metric, MetricsSink, Sample, Scrape
 from jackfield.observability.metrics import METRICS
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.testing.conformance.snapshot import snapshot
 from jackfield.testing.conformance.suite import Conformance
 

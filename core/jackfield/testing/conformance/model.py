@@ -38,7 +38,7 @@ class ModelConformance(ModelRig):
         code = (
             "import importlib, json, sys\n"
             "from jackfield.hookspecs import Shard\n"
-            "from jackfield.stack.implementations import named_arguments\n"
+            "from jackfield.stack.loading.implementations import named_arguments\n"
             "for shape, config in json.load(sys.stdin).values():\n"
             "    module, _, name = shape.partition(':')\n"
             "    describe = getattr(importlib.import_module(module), name)\n"

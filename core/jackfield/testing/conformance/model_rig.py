@@ -13,13 +13,13 @@ import torch
 
 from jackfield.hookspecs import LoadReport, Model, ModelEntry, ModelShape, Ops, Shard, UnsupportedModel, Weight
 from jackfield.layers.builder import TorchBuilder
-from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.discovery import discover
-from jackfield.stack.implementations import named_arguments
-from jackfield.stack.loading import INLINE, load_stack
+from jackfield.stack.discovery.catalogue import PluginRow, Status
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.implementations import named_arguments
+from jackfield.stack.loading.load import INLINE, load_stack
 from jackfield.stack.resolved import ResolvedStack
-from jackfield.stack.selection import priority
-from jackfield.stack.single import select_one
+from jackfield.stack.selection.choice import priority
+from jackfield.stack.selection.single import select_one
 from jackfield.testing.conformance.device import ComputingConformance
 from jackfield.testing.dense_context import DenseContext
 from jackfield.testing.tiny_models import tiny_config, weights_of

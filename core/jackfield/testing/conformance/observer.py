@@ -19,8 +19,8 @@ from jackfield.hookspecs import (
     RequestReceived,
     StackChanged,
 )
-from jackfield.stack.faults import FaultLedger
-from jackfield.stack.observers import ObserverHub
+from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.observers import ObserverHub
 from jackfield.testing.conformance.guards import bytecodes
 from jackfield.testing.conformance.policy_tables import made_record
 from jackfield.testing.conformance.snapshot import snapshot

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from jackfield.hookspecs import Ops
-from jackfield.stack.layouts import known_layouts
-from jackfield.stack.manifest import ANY_LAYOUT
+from jackfield.stack.discovery.manifest import ANY_LAYOUT
+from jackfield.stack.selection.layouts import known_layouts
 from jackfield.testing.conformance.device import ComputingConformance
 from jackfield.testing.sampling_twin import Draw, sampling_rows, some_streams, survivors, twin
 

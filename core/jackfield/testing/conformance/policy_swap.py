@@ -8,7 +8,7 @@ from typing import Any
 
 from jackfield.hookspecs import SchedulePolicy
 from jackfield.stack.resolved import SelectedPlugin
-from jackfield.stack.swap import NewPolicy
+from jackfield.stack.selection.swap import NewPolicy
 
 
 class OnePolicy:

@@ -22,7 +22,7 @@ from jackfield.hookspecs import (
     StepBudget,
 )
 from jackfield.managers.scheduler.policy_guard import checked_budget, checked_rows
-from jackfield.stack.faults import FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, peak_bytes
 from jackfield.testing.conformance.policy_questions import check_order, overrides, questions
 from jackfield.testing.conformance.policy_swap import OnePolicy

@@ -18,13 +18,13 @@ import pytest
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.catalogue import Catalogue
 from jackfield.stack.digest import plugin_digest
-from jackfield.stack.discovery import discover
-from jackfield.stack.loading import INLINE, LoadedPlugin, LoadedStack, load_stack
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.catalogue import Catalogue
+from jackfield.stack.discovery.manifest import ManifestRow
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.load import INLINE, LoadedPlugin, LoadedStack, load_stack
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
-from jackfield.stack.single import select_one
+from jackfield.stack.selection.single import select_one
 
 TMP = "{tmp}"
 NOT_CLAIMED, NOT_HERE, CANNOT_RUN = "not claimed", "not here", "cannot run"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jackfield.hookspecs import LogprobSpec, WorkerOp, WorkerResult
-from jackfield.stack.claims import FEATURE, claimed
+from jackfield.stack.discovery.claims import FEATURE, claimed
 from jackfield.testing.conformance.worker_features import COUNT, PROMPTS, FeatureConformance
 from jackfield.testing.conformance.worker_rig import VOCAB
 from jackfield.testing.tiny_models import reference_logits

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import pytest
 
 from jackfield.hookspecs import KVLayout, ModelWorker, Shard, WorkerStack
-from jackfield.stack.catalogue import PluginRow, Status
-from jackfield.stack.discovery import discover
-from jackfield.stack.implementations import named_arguments
-from jackfield.stack.layouts import known_layouts
-from jackfield.stack.loading import INLINE, LoadedStack, load_stack
-from jackfield.stack.manifest import ManifestRow
+from jackfield.stack.discovery.catalogue import PluginRow, Status
+from jackfield.stack.discovery.manifest import ManifestRow
+from jackfield.stack.discovery.scan import discover
+from jackfield.stack.loading.implementations import named_arguments
+from jackfield.stack.loading.load import INLINE, LoadedStack, load_stack
 from jackfield.stack.resolved import ResolvedStack
-from jackfield.stack.selection import priority
-from jackfield.stack.single import select_one
+from jackfield.stack.selection.choice import priority
+from jackfield.stack.selection.layouts import known_layouts
+from jackfield.stack.selection.single import select_one
 from jackfield.testing.checkpoints import Stored, safetensors_bytes
 from jackfield.testing.conformance.device import ComputingConformance
 from jackfield.testing.conformance.model_rig import resolve

@@ -1,0 +1,1 @@
+"""Log-probabilities on their way to the client."""

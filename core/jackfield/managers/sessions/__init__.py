@@ -1,0 +1,1 @@
+"""Contexts that clients continue turn by turn."""

@@ -1,0 +1,1 @@
+"""What is wrong with installed plugins, seen from a child process or from their text."""

@@ -1,0 +1,1 @@
+"""What is installed: entry points, manifests and one-file plugins, read without an import, as a catalogue."""
