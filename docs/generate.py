@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -99,6 +99,7 @@ def hooks() -> Iterator[str]:
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)
+        yield from _tables(module)
         yield from _functions(module)
 
 
@@ -154,6 +155,18 @@ def _functions(module: Any) -> Iterator[str]:
             yield f"{_prose(value)}\n"
 
 
+def _tables(module: Any) -> Iterator[str]:
+    """Which words go with which member of an enum."""
+    for name, value in vars(module).items():
+        if (
+            name in hookspecs.__all__
+            and isinstance(value, Mapping)
+            and all(isinstance(one, tuple) for one in value.values())
+        ):
+            rows = (f"{key}: {', '.join(map(repr, words))}" for key, words in value.items())
+            yield f"### {name}\n\n```python\n" + "\n".join(rows) + "\n```\n"
+
+
 def _class(name: str, value: type) -> Iterator[str]:
     yield f"### {name}\n"
     # Not inspect.getdoc: it would inherit what Python says of every protocol.
@@ -170,6 +183,9 @@ def _class(name: str, value: type) -> Iterator[str]:
             kind = _plain(str(inspect.signature(content.fget).return_annotation))
             about = f": {inspect.cleandoc(content.fget.__doc__)}" if content.fget.__doc__ else ""
             yield f"- `{member}: {kind}`{about}\n"
+        elif isinstance(content, classmethod):
+            yield f"- **`{name}.{member}{_signature(getattr(value, member))}`**\n"
+            yield textwrap.indent(_prose(getattr(value, member)), "  ") + "\n"
         elif inspect.isfunction(content) and content.__doc__:
             required = " (required)" if getattr(content, "__isabstractmethod__", False) else ""
             yield f"- **`{member}{_signature(content)}`**{required}\n"
