@@ -18,6 +18,7 @@ from jackfield.stack.lock import check_locked
 from jackfield.stack.resolved import ModelFacts, ResolvedStack
 from jackfield.stack.selection.facts import gather_model_facts
 from jackfield.stack.selection.resolution import Resolution, resolve
+from jackfield.stack.selection.choice import source_text
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def make_plan(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> 
     )
     resolution = resolve(args, device, facts, catalogue, provenance)
     if args.locked is not None:
-        check_locked(args.locked, resolution, facts)
+        check_locked(args.locked, resolution, facts, source_text("locked", provenance or {}))
     seed = secrets.randbits(63) if args.random_seed is None else args.random_seed
     args = resolution.args.model_copy(update={"random_seed": seed})
     logging.getLogger("jackfield").setLevel(args.log_level.upper())

@@ -21,6 +21,8 @@ from jackfield.stack.resolved import ModelFacts, Resolution, SelectedPlugin
 
 SCHEMA_VERSION = 1
 
+FLAG = "--locked"
+
 SHORT = 12
 """Digits of a digest that a message shows."""
 
@@ -82,38 +84,62 @@ def lock_text(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_lock(path: Path) -> dict[str, Any]:
-    """Raises ConfigurationError for a file that cannot be read, or that is no lock of this version's form."""
+def read_lock(path: Path, source: str = FLAG) -> dict[str, Any]:
+    """Raises ConfigurationError for a file that cannot be read, or that is no lock of this version's form. source: who named it."""
     again = "write one with: jackfield lock --output FILE"
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigurationError(f"--locked: there is no file {str(path)!r}; {again}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"--locked: {path} cannot be read: {error}; {again}") from error
+        raise ConfigurationError(f"{source}: there is no file {str(path)!r}; {again}") from None
+    except OSError as error:
+        raise ConfigurationError(f"{source}: {path} cannot be read: {error.strerror}; {again}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{source}: {path} is no lock, it is not TOML: {error}; {again}") from error
     version = document.get("schema_version")
+    if version is None:
+        raise ConfigurationError(f"{source}: {path} is no lock, it has no schema_version; {again}")
     if version != SCHEMA_VERSION:
         raise ConfigurationError(
-            f"--locked: {path} has the lock's schema_version {version!r}, this core reads {SCHEMA_VERSION}; {again}"
+            f"{source}: {path} has the lock's schema_version {version!r}, this core reads {SCHEMA_VERSION}; {again}"
         )
-    plugins = document.get("plugin", [])
-    tables = all(isinstance(document.get(name), dict) for name in ("core", "contracts", "resolution"))
-    rows = isinstance(plugins, list) and all(
-        isinstance(row, dict) and all(isinstance(row.get(key), str) for key in ("kind", "name", "instance"))
-        for row in plugins
-    )
-    if not tables or not rows:
-        raise ConfigurationError(f"--locked: {path} is not a whole lock: a table is missing or damaged; {again}")
+    if damage := next(_damages(document), None):
+        raise ConfigurationError(f"{source}: {path} is not a whole lock: {damage}; {again}")
     return document
 
 
-def check_locked(path: Path, resolution: Resolution, facts: ModelFacts) -> None:
+def _damages(document: Mapping[str, Any]) -> Iterator[str]:
+    """What of the lock's form is not there, or is something else."""
+    for name in ("core", "contracts", "resolution"):
+        if not isinstance(document.get(name), dict):
+            yield f"the table [{name}] is missing or damaged"
+    if not isinstance(document.get("stack_hash"), str):
+        yield "stack_hash is missing or no text"
+    plugins = document.get("plugin", [])
+    if not isinstance(plugins, list):
+        yield "[[plugin]] is no list of tables"
+        return
+    for number, row in enumerate(plugins, 1):
+        if not isinstance(row, dict):
+            yield f"[[plugin]] number {number} is no table"
+            continue
+        yield from (
+            f"{key} of [[plugin]] number {number} is missing or no text"
+            for key in ("kind", "name", "instance", "distribution", "version", "content")
+            if not isinstance(row.get(key), str)
+        )
+        if not isinstance(row.get("options", {}), dict):
+            yield f"options of [[plugin]] number {number} is no table"
+        if not isinstance(row.get("phases", []), list):
+            yield f"phases of [[plugin]] number {number} is no list"
+
+
+def check_locked(path: Path, resolution: Resolution, facts: ModelFacts, source: str = FLAG) -> None:
     """Refuse a run that is not the locked one, with all that differs. Raises ConfigurationError."""
-    found = differences(read_lock(path), lock_document(resolution, facts))
+    found = differences(read_lock(path, source), lock_document(resolution, facts))
     if found:
         lines = "".join(f"\n  - {difference}" for difference in found)
         raise ConfigurationError(
-            f"--locked {path}: this run is not the one that was locked:{lines}\n"
+            f"{source} {path}: this run is not the one that was locked:{lines}\n"
             f"If that is meant, renew the lock: jackfield lock --output {path} and the same stack arguments"
         )
 
@@ -124,7 +150,8 @@ def differences(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for name, value in now["resolution"].items():
         was = locked["resolution"].get(name)
         if value != was:
-            found.append(f"{name} is {value!r}, {was!r} was locked")
+            found.append(f"{name} is {_told(value)}, {_told(was)} was locked")
+    found += [f"{name} of the lock is unknown to this core" for name in locked["resolution"] if name not in now["resolution"]]
     found += _plugins(locked.get("plugin", []), now["plugin"])
     if not found and locked.get("stack_hash") != now["stack_hash"]:
         found.append(
@@ -144,6 +171,9 @@ def _core(locked: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
         contract = locked["contracts"].get(kind)
         if contract != version:
             yield f"the {kind} contract of the core is {version}, {contract or 'none'} was locked"
+    for kind, version in locked["contracts"].items():
+        if kind not in now["contracts"]:
+            yield f"this core has no {kind} contract, {version} was locked"
 
 
 def _plugins(locked: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[str]:
@@ -178,13 +208,13 @@ def _one(was: Mapping[str, Any], plugin: Mapping[str, Any]) -> Iterator[str]:
         why = ": its files were changed without a new version" if edited else ""
         yield f"the content of {name} is {_of(plugin)}, {_of(was)} was locked{why}"
     if plugin.get("phases", []) != was.get("phases", []):
-        yield (
-            f"{name} serves {' and '.join(plugin.get('phases', []))}, for {' and '.join(was.get('phases', []))} it was locked"
-        )
-    options, before = plugin.get("options", {}), was.get("options", {})
-    for option in sorted({*options, *before}):
-        if options.get(option) != before.get(option):
-            values = (repr(side[option]) if option in side else "not given" for side in (options, before))
+        here, before = (" and ".join(map(str, side.get("phases", []))) or "no phase" for side in (plugin, was))
+        yield f"{name} serves {here}, for {before} it was locked"
+    options, locked = plugin.get("options", {}), was.get("options", {})
+    for option in sorted({*options, *locked}):
+        # As the file has them: there a null is a text, and a nan equals a nan.
+        values = [_toml(side[option]) if option in side else "not given" for side in (options, locked)]
+        if values[0] != values[1]:
             yield "the option {} of {} is {}, {} was locked".format(option, name, *values)
 
 
@@ -199,6 +229,10 @@ def _joined(key: tuple[str, str, str]) -> str:
 def _named(plugin: Mapping[str, Any]) -> str:
     instance = "" if plugin["instance"] == plugin["name"] else f" as {plugin['instance']!r}"
     return f"{plugin['kind']} plugin {plugin['name']!r}{instance}"
+
+
+def _told(value: Any) -> str:
+    return "none" if value in (None, "") else repr(value)
 
 
 def _of(part: Mapping[str, Any]) -> str:

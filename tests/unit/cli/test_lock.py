@@ -19,6 +19,8 @@ from tests.unit.stack.distributions import Site, plugin_row
 
 PARTS = {"cache-policy": "cache", "schedule-policy": "schedule_policy", "event-loop": "event_loop", "load-format": "loader",
          "worker": "worker"}  # fmt: skip
+FORM = "schema_version = 1\nstack_hash = '{}'\n[core]\n[contracts]\n[resolution]\n[[plugin]]\n{}"
+ROW = "kind = 'a'\nname = 'a'\ninstance = 'a'\ndistribution = 'a'\nversion = ''\ncontent = 'a'\n"
 OPTIONS = "from pydantic import BaseModel\nclass Options(BaseModel):\n    depth: int = 3\n"
 
 
@@ -49,6 +51,7 @@ def test_a_lock_names_all_that_runs_and_an_edited_file_of_a_plugin_is_told(
     assert document["plugin"][-1]["options"] == {"depth": 4}
     assert all(plugin["distribution"] == "acme-parts" and plugin["version"] == "1.0" for plugin in document["plugin"])
     assert str(tmp_path) not in lock.read_text(), "a lock serves every machine"
+    assert run(capsys, "lock", *flags, "--output", "-") == (0, lock.read_text(), "")
 
     (live_site.folder / package / "acme_cache.py").write_text("# edited\n")
     package_digest.cache_clear()
@@ -121,6 +124,18 @@ def test_what_differs_is_told(now: dict[str, Any], told: list[str]) -> None:
     assert differences(BASE, now) == told
 
 
+def test_a_nan_equals_a_nan_and_null_its_text() -> None:
+    options = {"ratio": float("nan"), "most": None}
+    now = changed(("plugin", 0, "options"), options)
+    assert differences(tomllib.loads(lock_text(now)), now) == []
+
+
+def test_what_only_the_lock_has_is_told() -> None:
+    locked = changed(("contracts", "future"), "0.1")
+    assert differences(locked, BASE) == ["this core has no future contract, 0.1 was locked"]
+    assert differences(changed(("resolution", "shade"), "x"), BASE) == ["shade of the lock is unknown to this core"]
+
+
 def test_a_stack_file_names_the_lock_beside_it(tmp_path: Path) -> None:
     (tmp_path / "stack.toml").write_text('locked = "run.lock"\n')
     args, provenance = load_server_args({}, {}, tmp_path / "stack.toml")
@@ -138,15 +153,20 @@ def test_text_of_any_kind_comes_back_as_it_went() -> None:
     ("text", "told"),
     [
         (None, "--locked: there is no file '{path}'; write one with: jackfield lock --output FILE"),
-        ("= 3", "--locked: {path} cannot be read: "),
+        ("= 3", "--locked: {path} is no lock, it is not TOML: "),
+        ("", "--locked: {path} is no lock, it has no schema_version; write one with: jackfield lock --output FILE"),
         ("schema_version = 9", "--locked: {path} has the lock's schema_version 9, this core reads 1"),
-        ("schema_version = 1\n[core]", "--locked: {path} is not a whole lock: a table is missing or damaged"),
         (
-            "schema_version = 1\n[core]\n[contracts]\n[resolution]\n[[plugin]]\nkind = 3",
-            "--locked: {path} is not a whole lock",
+            "schema_version = 1\n[core]",
+            "--locked: {path} is not a whole lock: the table [contracts] is missing or damaged",
         ),
+        (FORM.format("a", "kind = 3"), "--locked: {path} is not a whole lock: kind of [[plugin]] number 1 is missing or no text"),
+        (FORM.format("a", ROW + "options = 3"), "--locked: {path} is not a whole lock: options of [[plugin]] number 1 is no table"),
+        (FORM.format("a", ROW + "phases = 'x'"), "--locked: {path} is not a whole lock: phases of [[plugin]] number 1 is no list"),
+        (FORM.format("a", "").replace("[[plugin]]", "[plugin]"), "--locked: {path} is not a whole lock: [[plugin]] is no list of"),
+        (FORM.format("a", ROW).replace("'a'", "3"), "--locked: {path} is not a whole lock: stack_hash is missing or no text"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_lock(tmp_path: Path, text: str | None, told: str) -> None:
     path = tmp_path / "run.lock"
     if text is not None:
@@ -154,3 +174,10 @@ def test_a_file_that_is_no_lock(tmp_path: Path, text: str | None, told: str) -> 
     with pytest.raises(ConfigurationError) as caught:
         read_lock(path)
     assert str(caught.value).startswith(told.format(path=path))
+    with pytest.raises(ConfigurationError, match=r"^--locked \(from stack file s.toml\): "):
+        read_lock(path, "--locked (from stack file s.toml)")
+
+
+def test_an_empty_name_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "lock", "--output", "")
+    assert (code, err) == (2, "jackfield: lock: --output is empty; name a file, or - for standard output\n")

@@ -26,6 +26,7 @@ from jackfield.stack.resolved import ModelFacts
 from jackfield.stack.selection.facts import gather_model_facts
 from jackfield.stack.selection.probes import probe_in_child
 from jackfield.stack.selection.resolution import Resolution, resolve
+from jackfield.stack.selection.choice import source_text
 
 
 def add_parser(subparsers: Any) -> None:
@@ -67,19 +68,20 @@ def resolution_of(args: ServerArgs, provenance: Mapping[str, str], catalogue: Ca
 def run(namespace: argparse.Namespace) -> int:
     args, provenance = parse_server_args(namespace, os.environ)
     explained = resolution_of(args, provenance, discover(files=args.plugin))
-    changed = _differences(args, explained)
+    changed = _differences(args, provenance, explained)
     show = _report_json if namespace.json else _show
     show(explained, changed)
     return ConfigurationError.exit_code if changed else 0
 
 
-def _differences(args: ServerArgs, explained: Explained) -> list[str] | None:
+def _differences(args: ServerArgs, provenance: Mapping[str, str], explained: Explained) -> list[str] | None:
     """What `--locked` would refuse; None if nothing is locked."""
     if args.locked is None:
         return None
-    locked = read_lock(args.locked)
+    source = source_text("locked", provenance)
+    locked = read_lock(args.locked, source)
     if explained.facts is None:
-        raise ConfigurationError("--locked: the model is not on this machine, so that nothing can be compared")
+        raise ConfigurationError(f"{source}: the model is not on this machine, so that nothing can be compared")
     return differences(locked, lock_document(explained.resolution, explained.facts))
 
 

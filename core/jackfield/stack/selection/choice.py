@@ -46,9 +46,7 @@ class Selector:
 
     def source(self, field: str) -> str:
         """How a message names where a field's value came from."""
-        flag = "--" + field.replace("_", "-")
-        origin = self._provenance.get(field, flag)
-        return flag if origin in (flag, "default") else f"{flag} (from {origin})"
+        return source_text(field, self._provenance)
 
     def named(self, kind: str, name: str, field: str, judge: Judge) -> Choice:
         """The named plugin. Raises ConfigurationError if it is unknown, broken, in conflict or unusable here."""
@@ -170,6 +168,13 @@ class Selector:
             return f"no {kind} plugin is installed: install one, for example a distribution jackfield-{KINDS[kind].group}-*"
         lines = "".join(f"\n  - {row.name} ({row.origin}): {self._candidate(row, judge)}" for row in rows)
         return f"no {kind} plugin can serve here:{lines}"
+
+
+def source_text(field: str, provenance: Mapping[str, str]) -> str:
+    """The field's flag, and where its value came from if not from there."""
+    flag = "--" + field.replace("_", "-")
+    origin = provenance.get(field, flag)
+    return flag if origin in (flag, "default") else f"{flag} (from {origin})"
 
 
 def as_selected(
