@@ -46,7 +46,9 @@ def _instances(uses: tuple[PluginUse, ...]) -> tuple[PluginUse, ...]:
     names = [use.instance for use in uses]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"the instance {twice[0]!r} is there twice: give one of them another name with 'as'")
+        use = next(use for use in uses if use.instance == twice[0])
+        again = f'{{ plugin = "{use.plugin}", as = "another-name" }}'
+        raise ValueError(f"the instance {twice[0]!r} is there twice: give one of them another name, as {again} does")
     return uses
 
 

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
-from jackfield.config.fields import FieldFacts, facts_of
+from jackfield.config.fields import FieldFacts, Shape, facts_of
 from jackfield.config.layer import DEFAULT
 from jackfield.config.server_args import SECRETS, ServerArgs
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "dataclass_type": "a table",
+    "path_type": "a path",
+}
+"""pydantic's type of a finding -> what is wanted, in words that do not name Python's types."""
+
+_WHOLE, _NUMBER, _TRUTH = (
+    re.compile(form) for form in (r"[+-]?\d+", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", "true|false")
+)
 
 
 def configuration_error(error: ValidationError, provenance: Mapping[str, str]) -> ConfigurationError:
@@ -61,6 +86,29 @@ def _finding(item: Any, facts: FieldFacts, *, top: bool) -> str:
         return f"there is no such entry{did_you_mean(str(item['loc'][-1]), ('plugin', 'as', 'options'))}"
     if item["type"] == "missing":
         return "is missing"
-    said = item["msg"][:1].lower() + item["msg"][1:]
-    expected = said.removeprefix("input should be ")
-    return f"{value!r} is not valid: it must be {expected}" if expected != said else f"{value!r} is not valid: {said}"
+    if item["type"] == "model_type" and facts.shape is Shape.USES:
+        return f"{value!r} is no use of a plugin: write its name, or {{ plugin = ..., as = ..., options = ... }}"
+    said = plain_words(item)
+    expected = said.removeprefix("must be ")
+    return (
+        f"{value!r} is not valid: it must be {expected}{quotes_hint(item)}"
+        if expected != said
+        else f"{value!r} is not valid: {said}"
+    )
+
+
+def plain_words(item: Any) -> str:
+    """What one of pydantic's findings says, in an operator's words: "must be a whole number"."""
+    if item["type"] in _EXPECTED:
+        return f"must be {_EXPECTED[item['type']]}"
+    said: str = item["msg"][:1].lower() + item["msg"][1:]
+    return "must be " + said.removeprefix("input should be ") if said.startswith("input should be ") else said
+
+
+def quotes_hint(item: Any) -> str:
+    """ " (without quotes)" where only the quotes are wrong, and the other way round where text is wanted; else ""."""
+    value, wanted = item["input"], _EXPECTED.get(item["type"])
+    if wanted == "text" and isinstance(value, int | float):
+        return " (in quotes, if it is meant as text)"
+    forms = {"a whole number": _WHOLE, "a number": _NUMBER, "true or false": _TRUTH}
+    return " (without quotes)" if wanted in forms and isinstance(value, str) and forms[wanted].fullmatch(value) else ""

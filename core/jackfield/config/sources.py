@@ -154,6 +154,12 @@ def option_folders(provenance: Mapping[str, str], key: str) -> dict[str, str]:
     return {name.removeprefix(prefix): folder for name, folder in provenance.items() if name.startswith(prefix)}
 
 
+def option_sources(provenance: Mapping[str, str], key: str) -> dict[str, str]:
+    """Options of one instance, by the first of their names -> who gave them."""
+    prefix = f"options.{key}."
+    return {name.removeprefix(prefix): source for name, source in provenance.items() if name.startswith(prefix)}
+
+
 def _option_paths(layer: Layer) -> Iterator[tuple[str, tuple[str, ...]]]:
     """("kind.instance", path) of every option that a source gave; what is no table is one option."""
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
+from jackfield.config.errors import ConfigurationError, did_you_mean, nearest, refuse
 from jackfield.config.fields import Shape, facts_of
 from jackfield.config.layer import Layer, overlay
 from jackfield.config.names import normalise_name
 from jackfield.config.server_args import ServerArgs
-from jackfield.hookspecs.kinds import KINDS
+from jackfield.hookspecs.kinds import KINDS, Kind
 
 SEPARATOR = "#"
 """Between the file and the name of one of its stacks. One word, so that a flag, a variable and an argument of Python are alike,
@@ -111,6 +111,11 @@ def _layer(table: Mapping[str, Any], folder: Path, source: str) -> tuple[Layer, 
     for name, value in table.items():
         if name in fields and name not in _TABLES:
             layer.set(name, value, source)
+            if "" in (value if isinstance(value, list) else [value]) and fields[name].shape in (
+                Shape.PATH,
+                Shape.PATHS,
+            ):
+                problems.append(f"{source}: {name}: a path is empty; name a file, or leave it out")
         elif name not in _TABLES:
             problems.append(f"{source}: there is no setting {name!r}{_meant(name, fields)}")
     try:
@@ -145,9 +150,12 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _meant(name: str, fields: Mapping[str, Any]) -> str:
+    if name == _STACKS:
+        return f": a stack holds no others; write [{_STACKS}.NAME] at the top level of the file"
     if name in KINDS:
         return f"; under [stack] it would be a plugin's name, at top level it is {KINDS[name].field!r}"
-    return did_you_mean(name, [*(field for field in fields if field != "options"), *_TABLES, _STACKS])
+    words = [*(field for field in fields if field != "options"), *_TABLES, _STACKS]
+    return did_you_mean(name, words) or "; `jackfield serve --help` lists all, with dashes for underscores"
 
 
 def _stack(table: Any, layer: Layer, source: str) -> list[str]:
@@ -159,7 +167,11 @@ def _stack(table: Any, layer: Layer, source: str) -> list[str]:
     for word, value in table.items():
         kind = words.get(word)
         if kind is None:
-            problems.append(f"[stack] has no kind {word!r}{did_you_mean(word, words)}")
+            meant = did_you_mean(word, words) if nearest(word, words) else f"; kinds: {', '.join(KINDS)}"
+            problems.append(f"[stack] has no kind {word!r}{meant}")
+            continue
+        if kind.exclusive and kind.name != "attention" and not isinstance(value, str):
+            problems.append(_one_name(word, kind, value))
             continue
         choices = {kind.field: value}
         if kind.name == "attention" and isinstance(value, dict):
@@ -174,6 +186,14 @@ def _stack(table: Any, layer: Layer, source: str) -> list[str]:
             else:
                 layer.set(field, choice, source)
     return problems
+
+
+def _one_name(word: str, kind: Kind, value: Any) -> str:
+    """What is wrong with something else than a name where one plugin serves."""
+    problem = f"[stack] {word} takes the name of one plugin, not {value!r}"
+    if isinstance(value, Mapping) and isinstance(value.get("plugin"), str):
+        return f'{problem}; its options stand in [options."{kind.name}.{value["plugin"]}"]'
+    return problem
 
 
 def _anchored(folder: Path, value: str) -> str:

@@ -85,7 +85,7 @@ def lock_text(document: Mapping[str, Any]) -> str:
 
 
 def read_lock(path: Path, source: str = FLAG) -> dict[str, Any]:
-    """Raises ConfigurationError for a file that cannot be read, or that is no lock of this version's form. source: who named it."""
+    """source: who named it. Raises ConfigurationError for all but a whole lock of this version's form."""
     again = "write one with: jackfield lock --output FILE"
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -151,7 +151,9 @@ def differences(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         was = locked["resolution"].get(name)
         if value != was:
             found.append(f"{name} is {_told(value)}, {_told(was)} was locked")
-    found += [f"{name} of the lock is unknown to this core" for name in locked["resolution"] if name not in now["resolution"]]
+    found += [
+        f"{name} of the lock is unknown to this core" for name in locked["resolution"] if name not in now["resolution"]
+    ]
     found += _plugins(locked.get("plugin", []), now["plugin"])
     if not found and locked.get("stack_hash") != now["stack_hash"]:
         found.append(

@@ -27,6 +27,7 @@ class SelectedPlugin:
                when it was found, and no process runs others
     options    as given, unvalidated: loading validates them where the plugin runs
     option_folders   option, dotted -> the folder from which a relative path in it counts, for those of a stack file
+    option_sources   option, its first name only -> who gave it, for messages
     phases     for `attention`: which of "prefill", "decode" it serves; else empty
     reason     why it was chosen
     """
@@ -45,6 +46,7 @@ class SelectedPlugin:
     path: str | None = None
     digest: str = ""
     option_folders: dict[str, str] = field(default_factory=dict)
+    option_sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def origin(self) -> str:

@@ -362,10 +362,10 @@ def test_explain_refuses_misspelt_and_ill_typed_options(
     manifest = live_site.folder / package / "plugin.toml"
     manifest.write_text(manifest.read_text().replace("PACKAGE", package))
     argv = ["explain", "--device", "cpu", *parts, "--observer", "acme-watch"]
-    assert "options.\"observer.acme-watch\".dpth: unknown option; did you mean 'depth'?" in refusal(
+    assert "options.\"observer.acme-watch\".dpth (from --option): unknown option; did you mean 'depth'?" in refusal(
         capsys, *argv, "--option", "observer.acme-watch.dpth=1"
     )
-    assert "depth: input should be a valid integer, not 'deep'" in refusal(
+    assert "depth (from --option): must be a whole number, not 'deep'" in refusal(
         capsys, *argv, "--option", "observer.acme-watch.depth=deep"
     )
     assert package not in sys.modules

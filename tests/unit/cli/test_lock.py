@@ -20,6 +20,7 @@ from tests.unit.stack.distributions import Site, plugin_row
 PARTS = {"cache-policy": "cache", "schedule-policy": "schedule_policy", "event-loop": "event_loop", "load-format": "loader",
          "worker": "worker"}  # fmt: skip
 FORM = "schema_version = 1\nstack_hash = '{}'\n[core]\n[contracts]\n[resolution]\n[[plugin]]\n{}"
+DAMAGED = "--locked: {path} is not a whole lock: "
 ROW = "kind = 'a'\nname = 'a'\ninstance = 'a'\ndistribution = 'a'\nversion = ''\ncontent = 'a'\n"
 OPTIONS = "from pydantic import BaseModel\nclass Options(BaseModel):\n    depth: int = 3\n"
 
@@ -160,11 +161,11 @@ def test_text_of_any_kind_comes_back_as_it_went() -> None:
             "schema_version = 1\n[core]",
             "--locked: {path} is not a whole lock: the table [contracts] is missing or damaged",
         ),
-        (FORM.format("a", "kind = 3"), "--locked: {path} is not a whole lock: kind of [[plugin]] number 1 is missing or no text"),
-        (FORM.format("a", ROW + "options = 3"), "--locked: {path} is not a whole lock: options of [[plugin]] number 1 is no table"),
-        (FORM.format("a", ROW + "phases = 'x'"), "--locked: {path} is not a whole lock: phases of [[plugin]] number 1 is no list"),
-        (FORM.format("a", "").replace("[[plugin]]", "[plugin]"), "--locked: {path} is not a whole lock: [[plugin]] is no list of"),
-        (FORM.format("a", ROW).replace("'a'", "3"), "--locked: {path} is not a whole lock: stack_hash is missing or no text"),
+        (FORM.format("a", "kind = 3"), DAMAGED + "kind of [[plugin]] number 1 is missing or no text"),
+        (FORM.format("a", ROW + "options = 3"), DAMAGED + "options of [[plugin]] number 1 is no table"),
+        (FORM.format("a", ROW + "phases = 'x'"), DAMAGED + "phases of [[plugin]] number 1 is no list"),
+        (FORM.format("a", "").replace("[[plugin]]", "[plugin]"), DAMAGED + "[[plugin]] is no list of"),
+        (FORM.format("a", ROW).replace("'a'", "3"), DAMAGED + "stack_hash is missing or no text"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_lock(tmp_path: Path, text: str | None, told: str) -> None:

@@ -304,7 +304,7 @@ def test_keyword_arguments_are_the_last_source(tmp_path: Path) -> None:
     ("kwargs", "said"),
     [
         ({"page_siz": 1}, "there is no argument 'page_siz'; did you mean 'page_size'?"),
-        ({"page_size": "16"}, "argument page_size: '16' is not valid: it must be a valid integer"),
+        ({"page_size": "16"}, "argument page_size: '16' is not valid: it must be a whole number (without quotes)"),
         ({"options": 3}, "argument options: options must be a table of tables, not int"),
         ({"options": {"attention.torch": 3}}, "must be a table"),
         ({"metrics": 3}, "argument metrics"),

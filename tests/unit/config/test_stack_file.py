@@ -111,8 +111,26 @@ def test_a_path_on_the_command_line_is_not_relative_to_the_file(tmp_path: Path) 
         ("[options.attention.torch]\na = 1", 'write the key in quotes: [options."attention.torch"]'),
         ('[options."cache_policy.radix"]\na = 1', "did you mean 'cache.radix'?"),
         ("options = 3", "options must be a table of tables"),
-        ("page_size = 'x'", "page_size: 'x' is not valid: it must be a valid integer"),
-        ('page_size = "16"', "must be a valid integer"),
+        (
+            "[stack]\nschedule_policy = { plugin = 'lpm', options = { x = 1 } }",
+            'its options stand in [options."schedule_policy.lpm"]',
+        ),
+        ("[stack]\ncache = 3", "[stack] cache takes the name of one plugin, not 3"),
+        ("[stack]\nqqq = 'x'", "[stack] has no kind 'qqq'; kinds: attention, cache, "),
+        ("qqqqq = 1", "there is no setting 'qqqqq'; `jackfield serve --help` lists all"),
+        (
+            "[stacks.a.stacks.b]",
+            "stack 'a': there is no setting 'stacks': a stack holds no others; write [stacks.NAME] at the top",
+        ),
+        ("plugin = ['']", "plugin: a path is empty; name a file, or leave it out"),
+        ("locked = ''", "locked: a path is empty"),
+        (
+            "[stack]\nmetrics = [[]]",
+            "metrics[0]: [] is no use of a plugin: write its name, or { plugin = ..., as = ..., options",
+        ),
+        ("plugin = 3", "plugin: 3 is not valid: it must be a list"),
+        ("page_size = 'x'", "page_size: 'x' is not valid: it must be a whole number"),
+        ('page_size = "16"', "must be a whole number (without quotes)"),
         ("page_size = ", "is not valid TOML"),
         ("[stack]\nmetrics = [3]", "metrics"),
         (
@@ -121,7 +139,7 @@ def test_a_path_on_the_command_line_is_not_relative_to_the_file(tmp_path: Path) 
         ),
         (
             '[stack]\nmetrics = [{plugin="a", options={x=1}}, {plugin="a", options={x=2}}]',
-            "the instance 'a' is there twice: give one of them another name with 'as'",
+            'the instance \'a\' is there twice: give one of them another name, as { plugin = "a", as = "another-name" } does',
         ),
     ],
 )

@@ -103,18 +103,19 @@ CASES: dict[str, tuple[Callable[[Site], None], dict[str, Any], str]] = {
     "a misspelt option": (
         policy(**WITH_OPTIONS),
         MINE | {"options": {"schedule_policy.mine": {"dept": 1}}},
-        f"{HERE} refuses its options: options.\"schedule_policy.mine\".dept: unknown option; did you mean 'depth'?",
+        f'{HERE} refuses its options: options."schedule_policy.mine".dept (from argument options): unknown option; did '
+        "you mean 'depth'?",
     ),
     "an option of another type": (
         policy(**WITH_OPTIONS),
         MINE | {"options": {"schedule_policy.mine": {"depth": "deep"}}},
-        f'{HERE} refuses its options: options."schedule_policy.mine".depth: input should be a valid integer, not '
+        f'{HERE} refuses its options: options."schedule_policy.mine".depth (from argument options): must be a whole number, not '
         "'deep'",
     ),
     "an option of a plugin without": (
         policy(),
         MINE | {"options": {"schedule_policy.mine": {"depth": 1}}},
-        f'{HERE} has no options, but options."schedule_policy.mine".depth is set: remove it',
+        f'{HERE} has no options, but options."schedule_policy.mine".depth (from argument options) is set: remove it',
     ),
     # What is installed.
     "two distributions of one name": (

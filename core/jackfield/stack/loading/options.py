@@ -11,6 +11,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.config.problems import plain_words, quotes_hint
+from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.loading.imports import import_object
 from jackfield.stack.resolved import SelectedPlugin
 
@@ -84,7 +86,15 @@ def _from(folder: str, path: str) -> str:
 
 def _where(plugin: SelectedPlugin, path: str | tuple[str, ...]) -> str:
     parts = (path,) if isinstance(path, str) else path
-    return f'options."{plugin.key}".{".".join(parts)}'
+    source = plugin.option_sources.get(parts[0])
+    origin = "" if source is None else f" (from {source})"
+    return f'options."{plugin.key}".{".".join(parts)}{origin}'
+
+
+def _to_give(plugin: SelectedPlugin, path: tuple[str, ...]) -> str:
+    """Where an option that is not given can be."""
+    flag = ".".join((KINDS[plugin.kind].flag, plugin.instance, *path)).replace("_", "-")
+    return f'in [options."{plugin.key}"] or with {flag}'
 
 
 def unknown_fields(
@@ -110,11 +120,7 @@ def _problems(plugin: SelectedPlugin, error: ValidationError) -> Iterator[str]:
         if detail["type"] == "extra_forbidden":
             continue  # `unknown_fields` says it better
         path = tuple(str(part) for part in detail["loc"]) or ("*",)
-        text = detail["msg"][0].lower() + detail["msg"][1:]
         if detail["type"] == "missing":
-            yield f"{_where(plugin, path)}: must be given"
+            yield f"{_where(plugin, path)}: must be given, {_to_give(plugin, path)}"
             continue
-        hint = ""
-        if detail["type"] == "string_type":
-            hint = " (to give a number as text, write it in quotes)"
-        yield f"{_where(plugin, path)}: {text}, not {detail['input']!r}{hint}"
+        yield f"{_where(plugin, path)}: {plain_words(detail)}, not {detail['input']!r}{quotes_hint(detail)}"

@@ -184,6 +184,7 @@ def as_selected(
     instance: str | None = None,
     options: Mapping[str, Any] | None = None,
     option_folders: Mapping[str, str] | None = None,
+    option_sources: Mapping[str, str] | None = None,
     phases: tuple[str, ...] = (),
 ) -> SelectedPlugin:
     """A healthy row as a part of a stack."""
@@ -199,6 +200,7 @@ def as_selected(
         reason=reason,
         options=dict(options or {}),
         option_folders=dict(option_folders or {}),
+        option_sources=dict(option_sources or {}),
         phases=phases,
         path=None if row.path is None else str(row.path),
         digest=row.digest,

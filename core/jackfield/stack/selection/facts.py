@@ -18,7 +18,7 @@ from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
-from jackfield.config.sources import option_folders
+from jackfield.config.sources import option_folders, option_sources
 from jackfield.hookspecs import ModelShape, ModelSourceError, Shard, UnsupportedModel
 from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
@@ -116,11 +116,13 @@ def _describe(model: SelectedPlugin, config: ModelConfig) -> ModelShape:
 
 
 def _selected(args: ServerArgs, row: PluginRow, provenance: Mapping[str, str] | None) -> SelectedPlugin:
+    key = instance_key(row.kind, row.name)
     return as_selected(
         row,
         "its facts are needed",
         options=args.options_for(row.kind, row.name),
-        option_folders=option_folders(provenance or {}, instance_key(row.kind, row.name)),
+        option_folders=option_folders(provenance or {}, key),
+        option_sources=option_sources(provenance or {}, key),
     )
 
 

@@ -13,7 +13,7 @@ from jackfield.config.device import DeviceDescription
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
-from jackfield.config.sources import option_folders
+from jackfield.config.sources import option_folders, option_sources
 from jackfield.config.stack_file import SHARED
 from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
@@ -263,9 +263,17 @@ class _Resolver:
         row = choice.row
         instance = instance or row.name
         options = self.args.options_for(kind, instance)
-        folders = option_folders(self.provenance, instance_key(kind, instance))
+        key = instance_key(kind, instance)
         self.plugins.append(
-            as_selected(row, choice.reason, instance=instance, options=options, option_folders=folders, phases=phases)
+            as_selected(
+                row,
+                choice.reason,
+                instance=instance,
+                options=options,
+                option_folders=option_folders(self.provenance, key),
+                option_sources=option_sources(self.provenance, key),
+                phases=phases,
+            )
         )
         if kind == "worker" and self.args.worker is None:
             self.completion.fill("worker", row.name, choice.reason)

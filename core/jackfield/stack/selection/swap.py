@@ -10,7 +10,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import SchedulePolicy
 from jackfield.stack.digest import stack_hash
-from jackfield.stack.discovery.catalogue import PluginRow
+from jackfield.stack.discovery.catalogue import PluginRow, Status
 from jackfield.stack.discovery.scan import discover
 from jackfield.stack.epochs import with_plugin
 from jackfield.stack.loading.load import INLINE, load_stack
@@ -42,12 +42,14 @@ def select_policy(args: ServerArgs, stack: ResolvedStack, name: str, options: Ma
         missing = [f"it needs {need!r}, which cache {cache.name!r} does not offer" for need in lacking]
         return device_problems(row, args.device.partition(":")[0]) + dtype_problems(row, dtype) + missing
 
-    # The file of a one-file plugin is read again: edited since, it is another policy, with another digest.
+    # The file of a one-file plugin is read again: edited since, it is another policy, with another digest. One that is
+    # broken by now keeps nobody from a policy that is not in it.
     catalogue = discover(files=args.plugin)
-    refuse_unusable_files(catalogue, "--plugin")
+    if not any(row.status is Status.OK for row in catalogue.find(KIND, name)):
+        refuse_unusable_files(catalogue, "--plugin")
     selector = Selector(catalogue, Access(args.plugin_allow, args.plugin_deny), {KIND: SOURCE})
     choice = selector.named(KIND, name, KIND, judge)
-    return as_selected(choice.row, choice.reason, options=options)
+    return as_selected(choice.row, choice.reason, options=options, option_sources=dict.fromkeys(options, SOURCE))
 
 
 @dataclass(frozen=True, kw_only=True)
