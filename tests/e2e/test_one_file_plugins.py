@@ -121,7 +121,9 @@ def test_an_edited_file_is_swapped_in_while_the_replica_runs(policy: Path) -> No
         with pytest.raises(ConfigurationError, match=r"my_policy\.py: it is not valid Python: line 1"):
             engine.swap_schedule_policy("mine")
         assert ends() == [0, 2, 3, 1]
-        assert engine.swap_schedule_policy("fcfs")["changed"], "a broken file keeps nobody from a policy that is not in it"
+        assert engine.swap_schedule_policy("fcfs")["changed"], (
+            "a broken file keeps nobody from a policy that is not in it"
+        )
 
 
 ATTENTION = """

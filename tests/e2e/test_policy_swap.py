@@ -153,8 +153,11 @@ def test_the_page_of_plugins_tells_what_each_costs_in_each_process(server: Serve
     ("body", "words"),
     [
         ({"name": "lmp"}, "no schedule_policy plugin 'lmp' is installed; did you mean 'lpm'"),
-        ({"name": "edf", "options": {"lat": "first"}}, 'options."schedule_policy.edf".lat: unknown option'),
-        ({"name": "edf", "options": {"late": 3}}, 'options."schedule_policy.edf".late:'),
+        (
+            {"name": "edf", "options": {"lat": "first"}},
+            'options."schedule_policy.edf".lat (from a live swap): unknown option',
+        ),
+        ({"name": "edf", "options": {"late": 3}}, 'options."schedule_policy.edf".late (from a live swap): must be '),
         ({"name": "fcfs", "options": {"a": 1}}, "has no options"),
         ({"name": "ill"}, "could not be made: jackfield_schedule_policy raised RuntimeError: no such weather"),
     ],
