@@ -16,9 +16,9 @@ from jackfield.hub.locate import locate_model
 from jackfield.stack.discovery.scan import discover
 from jackfield.stack.lock import check_locked
 from jackfield.stack.resolved import ModelFacts, ResolvedStack
+from jackfield.stack.selection.choice import source_text
 from jackfield.stack.selection.facts import gather_model_facts
 from jackfield.stack.selection.resolution import Resolution, resolve
-from jackfield.stack.selection.choice import source_text
 
 log = logging.getLogger(__name__)
 

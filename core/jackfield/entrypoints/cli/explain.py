@@ -23,10 +23,10 @@ from jackfield.stack.discovery.scan import discover
 from jackfield.stack.lock import differences, lock_document, read_lock
 from jackfield.stack.report import stack_report, topology_report
 from jackfield.stack.resolved import ModelFacts
+from jackfield.stack.selection.choice import source_text
 from jackfield.stack.selection.facts import gather_model_facts
 from jackfield.stack.selection.probes import probe_in_child
 from jackfield.stack.selection.resolution import Resolution, resolve
-from jackfield.stack.selection.choice import source_text
 
 
 def add_parser(subparsers: Any) -> None:
