@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from jackfield.hookspecs import Exposition, FaultScope, Metric, MetricsSink, Sample, Scrape
-from jackfield.stack.errors import PluginLoadError, PluginStop
-from jackfield.stack.runtime.faults import PLUGIN_ERRORS, FaultLedger
+from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError, PluginStop
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.metering import Meter
 
 log = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ import traceback
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
+from jackfield.stack.errors import PLUGIN_ERRORS
 
 _MAIN = "import sys; from jackfield.stack.child import serve_child; sys.exit(serve_child(sys.argv[1]))"
 
@@ -124,7 +125,7 @@ def _reply(module: str, request: str) -> str:
         return json.dumps({"answer": importlib.import_module(module).answer(order["order"])})
     except ConfigurationError as error:
         return json.dumps({"refused": str(error)})
-    except (Exception, SystemExit) as error:
+    except PLUGIN_ERRORS as error:
         traceback.print_exc()
         from jackfield.stack.loading.imports import told
 

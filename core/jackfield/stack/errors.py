@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from jackfield.config.errors import ConfigurationError
 
+PLUGIN_ERRORS = (Exception, SystemExit)
+"""What is a plugin's fault when it raises it. An interrupt is the user's."""
+
 
 class PluginLoadError(ConfigurationError):
     """A selected plugin could not be imported, checked or made. Names the plugin, its distribution and the cause."""

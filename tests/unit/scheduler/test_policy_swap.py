@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import RequestTable, SchedulePolicy, SchedulerView, StepRecord
 from jackfield.managers.story import story
+from jackfield.stack.errors import PluginStop
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 from jackfield_cache_prefix.radix_cache import RadixCache
 from jackfield_scheduler_loops.overlap import OverlapLoop
@@ -135,6 +136,23 @@ def test_a_policy_that_cannot_start_changes_nothing() -> None:
     run.run()
     assert {answer.last.stack_epoch for answer in run.answers.values()} == {0}
     assert run.scheduler.why("b")["swaps"] == []
+
+
+def test_an_observer_that_stops_the_replica_stops_it_at_a_swap_too() -> None:
+    class Strict:
+        def listens(self, hook_name: str) -> bool:
+            return hook_name == "jackfield_stack_changed"
+
+        def notify(self, hook_name: str, **arguments: Any) -> None:
+            raise PluginStop("plugin observer.x failed and --plugin-faults is 'raise'")
+
+    run = harness(observers=Strict())
+    run.swap("lof")
+    run.scheduler.ingest()
+    with pytest.raises(PluginStop, match="observer"):
+        run.scheduler.poll()
+    run.collect()
+    assert run.replies == []  # not told that it failed, when it is in place
 
 
 def test_hints_go_with_the_policy_that_needed_them() -> None:

@@ -63,6 +63,8 @@ def describe(config, shard):
         raise UnsupportedModel("odd = 'refuse' is not done here")
     if config.get("odd") == "wrong":
         return 3
+    if config.get("odd") == "exit":
+        raise SystemExit("odd")
     layer = AttentionLayer(
         id=0, group="w", num_heads=2, num_kv_heads=1, head_size=8, v_head_size=8, scale=0.5, window=4
     )
@@ -131,6 +133,7 @@ def test_a_worker_without_a_model_asks_for_no_shape(odd_site: Site, tmp_path: Pa
         ("crash", "failed to read the configuration of .*m.odd: ZeroDivisionError: odd"),
         (json.dumps(CONFIG | {"odd": "refuse"}), "cannot run this model .*odd = 'refuse' is not done here"),
         (json.dumps(CONFIG | {"odd": "wrong"}), "shape:describe returned int, not a ModelShape"),
+        (json.dumps(CONFIG | {"odd": "exit"}), "failed to describe OddForCausalLM: SystemExit: odd"),
         (
             json.dumps(CONFIG | {"architectures": ["Nobody"]}),
             "no installed model plugin offers the architecture Nobody",

@@ -15,7 +15,7 @@ from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.release import Ending
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.watchers import Ledger
-from jackfield.stack.runtime.faults import PLUGIN_ERRORS
+from jackfield.stack.errors import PLUGIN_ERRORS
 from jackfield.stack.runtime.metering import Meter
 
 OWN = "core."

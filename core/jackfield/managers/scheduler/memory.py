@@ -33,6 +33,7 @@ from jackfield.managers.scheduler.window import Window
 from jackfield.mem_cache.accounting import SlotAccounts
 from jackfield.mem_cache.allocator import TokenToKVPoolAllocator
 from jackfield.mem_cache.req_to_token import ReqToTokenPool
+from jackfield.stack.errors import PLUGIN_ERRORS
 
 
 class KVMemory:
@@ -108,7 +109,7 @@ class KVMemory:
             if len(keys) and not 0 <= lengths.min() <= lengths.max() <= max(len(key.tokens) for key in keys):
                 raise BadCacheAnswer(f"peek returned lengths {lengths.min()} .. {lengths.max()}")
             return lengths
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._ledger.record(self._cache_name, FaultScope.DEGRADE, error)
             return np.zeros(len(keys), dtype=np.int32)
 
@@ -119,7 +120,7 @@ class KVMemory:
             if not len(forest.node) == len(forest.matched) == len(keys):
                 raise BadCacheAnswer(f"forest tells of {len(forest.node)} keys where {len(keys)} were asked about")
             return forest
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._ledger.record(self._cache_name, FaultScope.DEGRADE, error)
             return None
 
@@ -291,6 +292,6 @@ class KVMemory:
     def _stop_on_fault(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._ledger.record(self._cache_name, FaultScope.STOP, error)
             raise

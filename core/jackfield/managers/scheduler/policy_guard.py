@@ -23,7 +23,7 @@ from jackfield.hookspecs import (
 )
 from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.watchers import Ledger
-from jackfield.stack.runtime.faults import PLUGIN_ERRORS
+from jackfield.stack.errors import PLUGIN_ERRORS
 from jackfield.stack.runtime.metering import Meter
 
 _DEFAULT_BUDGET = StepBudget()

@@ -25,6 +25,7 @@ from jackfield.managers.scheduler.policy_guard import PolicyGuard
 from jackfield.managers.scheduler.queue import WaitingQueue
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.watchers import Observers
+from jackfield.stack.errors import PLUGIN_ERRORS
 from jackfield.stack.resolved import SelectedPlugin
 from jackfield.stack.runtime.faults import named
 from jackfield.stack.selection.swap import NewPolicy
@@ -116,7 +117,7 @@ class PolicySwaps:
             made: Future[NewPolicy | None] = Future()
             try:
                 made.set_result(self._prepare(message))
-            except (Exception, SystemExit) as error:
+            except PLUGIN_ERRORS as error:
                 made.set_exception(error)
             return made
         # Reading manifests and importing a module takes longer than a step, and nobody should wait for that.
@@ -135,25 +136,32 @@ class PolicySwaps:
     def _answer(self, message: SwapPolicyRequest, made: Future[NewPolicy | None]) -> ControlReply:
         try:
             new = made.result()
-            change = None if new is None else self._put_in_place(new)
         except ConfigurationError as error:
-            log.warning("the schedule policy stays: %s", error)
-            return ControlReply(control_id=message.control_id, ok=False, message=str(error))
-        except (Exception, SystemExit) as error:
-            log.exception("the schedule policy stays: %r could not take over", message.name)
-            text = f"the schedule policy {message.name!r} could not be made: {named(error)}"
-            return ControlReply(control_id=message.control_id, ok=False, message=text)
-        return ControlReply(control_id=message.control_id, ok=True, detail={"changed": change is not None})
+            return self._refused(message, str(error))
+        except PLUGIN_ERRORS as error:
+            log.warning("%r could not be made", message.name, exc_info=error)
+            return self._refused(message, f"the schedule policy {message.name!r} could not be made: {named(error)}")
+        if new is not None:
+            try:
+                self._put_in_place(new)
+            except ConfigurationError as error:
+                return self._refused(message, str(error))
+        return ControlReply(control_id=message.control_id, ok=True, detail={"changed": new is not None})
 
-    def _put_in_place(self, new: NewPolicy) -> StackChanged:
-        """Raises ConfigurationError if it cannot start with what is there; then nothing has changed."""
+    def _refused(self, message: SwapPolicyRequest, text: str) -> ControlReply:
+        log.warning("the schedule policy stays: %s", text)
+        return ControlReply(control_id=message.control_id, ok=False, message=text)
+
+    def _put_in_place(self, new: NewPolicy) -> None:
+        """Raises ConfigurationError if it cannot start with what is there; then nothing has changed. Whatever else goes wrong is
+        the cache's or an observer's, and ends the replica as it would in a step."""
         assert self._source is not None
         view, kept = self._view(), self._hints.saved()
         self._hints.need(frozenset(new.selected.manifest.needs))
         self._hints.renew()
         try:
             new.policy.start(self._waiting.table.view, self._running.view, view)
-        except (Exception, SystemExit) as error:
+        except PLUGIN_ERRORS as error:
             self._hints.restore(kept)
             log.warning("%s raised in start", new.selected.described, exc_info=error)
             raise ConfigurationError(
@@ -194,4 +202,3 @@ class PolicySwaps:
         )
         if self._observers.listens("jackfield_stack_changed"):
             self._observers.notify("jackfield_stack_changed", stack=change)
-        return change

@@ -10,6 +10,7 @@ from jackfield.hookspecs import FaultScope, Launched, ModelWorker, ModelWorkerBa
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.observability.clock import Clock
+from jackfield.stack.errors import PLUGIN_ERRORS
 
 
 class WorkerCalls:
@@ -59,7 +60,7 @@ class WorkerCalls:
         began = self._clock.now()
         try:
             yield
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             self._ledger.record(self._plugin, FaultScope.STOP, error)
             raise
         self.seconds += self._clock.now() - began

@@ -16,9 +16,6 @@ from jackfield.stack.errors import PluginStop
 _log = logging.getLogger(__name__)
 
 
-PLUGIN_ERRORS = (Exception, SystemExit)
-"""What is a plugin's fault when it raises it. An interrupt is the user's."""
-
 MAX_WORDS = 2000
 """Characters of an error's message that are kept and told."""
 

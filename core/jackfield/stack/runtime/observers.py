@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ProcessInfo
-from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError
 from jackfield.stack.loading.deprecation import check, hook_uses
 from jackfield.stack.loading.hooks import hook_table
 from jackfield.stack.loading.implementations import declared_parameters, lifecycle_methods
 from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
-from jackfield.stack.runtime.faults import PLUGIN_ERRORS, FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.metering import Cost, Meter, Rounds
 
 _STARTED = "jackfield_process_started"

@@ -23,7 +23,7 @@ from jackfield.hookspecs import ModelShape, ModelSourceError, Shard, Unsupported
 from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
 from jackfield.stack.discovery.scan import discover
-from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError
 from jackfield.stack.loading.implementations import named_arguments
 from jackfield.stack.loading.imports import import_object, told
 from jackfield.stack.loading.load import INLINE, LoadedStack, load_stack
@@ -94,7 +94,7 @@ def _read_config(loader: SelectedPlugin, args: ServerArgs, path: Path) -> dict[s
         config: dict[str, Any] = source.config()
     except ModelSourceError as error:
         raise ConfigurationError(str(error)) from error
-    except Exception as error:
+    except PLUGIN_ERRORS as error:
         raise PluginLoadError(
             f"{loader.described} failed to read the configuration of {path}: {told(error)}"
         ) from error
@@ -108,7 +108,7 @@ def _describe(model: SelectedPlugin, config: ModelConfig) -> ModelShape:
         shape = describe(**named_arguments(describe, {"config": dict(config.hf), "shard": Shard()}))
     except UnsupportedModel as error:
         raise ConfigurationError(f"{model.described} cannot run this model ({config.source}): {error}") from error
-    except Exception as error:
+    except PLUGIN_ERRORS as error:
         raise PluginLoadError(f"{model.described} failed to describe {config.architecture}: {told(error)}") from error
     if not isinstance(shape, ModelShape):
         raise PluginLoadError(f"{model.described}: {entry.shape} returned {type(shape).__name__}, not a ModelShape")

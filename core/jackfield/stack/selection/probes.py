@@ -16,7 +16,7 @@ from jackfield.config.errors import did_you_mean
 from jackfield.hookspecs import Need, Problem
 from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery.catalogue import PluginRow
-from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError
 from jackfield.stack.loading.implementations import declared_parameters, named_arguments
 from jackfield.stack.loading.imports import import_plugin_module, told
 from jackfield.stack.resolved import SelectedPlugin
@@ -64,7 +64,7 @@ def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str
             return [f"its probe {reference} has the unknown argument {unknown[0]!r}{did_you_mean(unknown[0], given)}"]
         answer = check(**named_arguments(check, given))
         wrong = [item for item in answer if not isinstance(item, Problem)]
-    except (Exception, SystemExit) as error:
+    except PLUGIN_ERRORS as error:
         return [f"its probe {reference} failed: {told(error)}"]
     if wrong:
         return [f"its probe {reference} must return a list of Problem, not of {type(wrong[0]).__name__}"]

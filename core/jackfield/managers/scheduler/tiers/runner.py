@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from jackfield.hookspecs import FaultScope, KVTier
 from jackfield.managers.scheduler.watchers import Ledger
-from jackfield.stack.runtime.faults import PLUGIN_ERRORS
+from jackfield.stack.errors import PLUGIN_ERRORS
 
 QUEUE_BYTES = 256 * 2**20
 """Bytes of blocks that may wait to be written to one tier; what comes beyond is dropped."""
