@@ -46,10 +46,11 @@ def test_its_own_test_file_and_the_single_case(folder: Path, capsys: pytest.Capt
 
 @pytest.mark.model
 def test_it_serves(folder: Path, embedded_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    explain, _, serve = [words for words in COMMANDS if words[0] != "conformance"]
+    explain, _, serve, doctor = [words for words in COMMANDS if words[0] != "conformance"]
     assert main(explain) == 0
     assert "rowwise" in capsys.readouterr().out
     assert main([*serve, "--help"]) == 0
+    assert main(doctor) == 0
     capsys.readouterr()
     _, engine = BLOCKS
     (told,) = re.findall(r"^```text\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)

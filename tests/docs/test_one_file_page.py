@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jackfield.entrypoints.cli import main
 from jackfield.stack.discovery.catalogue import Status
 from jackfield.stack.discovery.scan import discover
+from tests.conformance.checks import failing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIMULATED = ["--worker", "simulated"]
@@ -28,14 +31,15 @@ def commands(page: str, file: str) -> list[list[str]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
 
 @pytest.mark.model
 def test_the_pages_example(folder: Path, embedded_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    policy, engine = blocks("one-file-plugins.md")
+    policy, engine, tests = blocks("one-file-plugins.md")
     (folder / "my_policy.py").write_text(policy)
-    generate, explain, serve, show, conformance = commands("one-file-plugins.md", "my_policy.py")
+    generate, explain, serve, show, conformance, doctor, lock = commands("one-file-plugins.md", "my_policy.py")
     assert conformance[:2] == ["conformance", "schedule_policy.mine"]
     assert main([*generate, *SIMULATED, "--max-new-tokens", "2"]) == 0
     assert "schedule_policy=mine" in capsys.readouterr().err
@@ -45,6 +49,13 @@ def test_the_pages_example(folder: Path, embedded_model: Path, capsys: pytest.Ca
     assert "--schedule-policy.mine.long-answer LONG_ANSWER" in capsys.readouterr().out
     assert main(show) == 0
     assert "Above this many output tokens" in capsys.readouterr().out
+    assert main(doctor) == 0
+    assert "sound" in capsys.readouterr().out
+    assert main(lock) == 0
+    assert "mine" in [plugin["name"] for plugin in tomllib.loads(capsys.readouterr().out)["plugin"]]
+    space: dict[str, Any] = {"__file__": str(folder / "test_my_policy.py"), "__name__": "test_my_policy"}
+    exec(compile(tests, "test_my_policy.py", "exec"), space)
+    assert failing(space["TestMine"], ["test_loads", "test_long_answers_go_last"]) == {}
     exec(compile(engine, "one-file-plugins.md", "exec"), {})
     assert capsys.readouterr().out == f"{engine.rpartition('# ')[2].strip()}\n"
 

@@ -117,7 +117,7 @@ def test_requests_go_on_through_swap_after_swap(server: Server, folder: Path) ->
         heard.setdefault(line["role"], []).append((line["epoch"], line["stack_hash"]))
     expected = [(one["stack_epoch"], one["stack_hash"]) for one in told]
     assert heard == {"main": expected, "scheduler": expected, "detokenizer": expected}
-    assert f"stack epoch 1: schedule policy schedule_policy plugin '{told[0]['name']}'" in server.log
+    assert f"stack epoch 1: schedule_policy plugin '{told[0]['name']}'" in server.log
     long = max(answers, key=lambda answer: answer["meta_info"]["stack_epoch"])["meta_info"]["id"]
     story = "\n".join(server.get(f"/requests/{long}/why").json()["story"])
     assert "took the place of" in story

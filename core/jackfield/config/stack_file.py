@@ -138,7 +138,7 @@ def _load(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        tomls = [name for name in beside if name.endswith(".toml")]
+        tomls = [name for name in beside if name.endswith(".toml") and name != "pyproject.toml"]
         hint = did_you_mean(path.name, tomls, noun="stack files there") if tomls else ""
         raise ConfigurationError(f"stack file {path}: there is no such file{hint}") from None
     except OSError as error:

@@ -26,7 +26,7 @@ _NUMBERS: Mapping[str, str] = {
     "were promised to running requests",
     "cuts": "{who} missed {missing} tokens, and {left} were left in the step",
     "candidates": "{looked_at} were looked at",
-    "left_out": "{left_out} were left out",
+    "left_out": "the order left out {left_out} of those who waited",
     "retracting": "{needed} KV slots were needed; {free} were free and {evictable} could be evicted",
     "twin": "{cached} of its tokens were in the cache",
 }

@@ -206,8 +206,10 @@ def _one(was: Mapping[str, Any], plugin: Mapping[str, Any]) -> Iterator[str]:
         if plugin[field] != was.get(field):
             yield f"the {field} of {name} is {plugin[field]}, {was.get(field)} was locked"
     if plugin["content"] != was.get("content"):
-        edited = plugin["version"] == was.get("version")
-        why = ": its files were changed without a new version" if edited else ""
+        why = ""
+        if plugin["version"] == was.get("version"):
+            one_file = not plugin["version"]
+            why = ": the file was changed" if one_file else ": its files were changed without a new version"
         yield f"the content of {name} is {_of(plugin)}, {_of(was)} was locked{why}"
     if plugin.get("phases", []) != was.get("phases", []):
         here, before = (" and ".join(map(str, side.get("phases", []))) or "no phase" for side in (plugin, was))

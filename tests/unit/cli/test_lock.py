@@ -137,6 +137,12 @@ def test_what_only_the_lock_has_is_told() -> None:
     assert differences(changed(("resolution", "shade"), "x"), BASE) == ["shade of the lock is unknown to this core"]
 
 
+def test_a_plugin_of_one_file_has_no_version_that_could_have_been_raised() -> None:
+    was, now = (changed(("plugin", 0), {**BASE["plugin"][0], "version": "", "content": each * 64}) for each in "ef")
+    (told,) = differences(was, now)
+    assert told.endswith("was locked: the file was changed")
+
+
 def test_a_stack_file_names_the_lock_beside_it(tmp_path: Path) -> None:
     (tmp_path / "stack.toml").write_text('locked = "run.lock"\n')
     args, provenance = load_server_args({}, {}, tmp_path / "stack.toml")

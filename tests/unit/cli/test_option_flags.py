@@ -106,9 +106,10 @@ def test_what_is_not_known_or_not_of_the_type_is_refused_with_the_nearest(file: 
         "--schedule-policy.mine.fast=true",
         "--no-schedule-policy.mine.share",
         "--schedule-policy.mine.must",
+        *("--decode-attention-backend.torch.block-size", "64"),
     )
     for said in (
-        "9 problems",
+        "10 problems",
         "unknown flag --schedule-policy.mine.max-queu; did you mean '--schedule-policy.mine.max-queue'?",
         "there is no schedule_policy plugin or instance 'mien'; did you mean 'mine'",
         "there is no kind 'schedul-policy'; did you mean 'schedule-policy'?",
@@ -118,6 +119,7 @@ def test_what_is_not_known_or_not_of_the_type_is_refused_with_the_nearest(file: 
         "--schedule-policy.mine.fast is a switch and takes no value",
         "the option 'share' is no switch, it takes a number or none",
         "--schedule-policy.mine.must needs a value: text",
+        "the same in every phase that it serves: --attention-backend.torch.block-size",
     ):
         assert said in message
 

@@ -104,8 +104,8 @@ def _tell_summary(meta: dict[str, Any]) -> None:
     times = meta["stage_times"]
     made = meta["completion_tokens"]
     parts = [
-        f"{meta['prompt_tokens']} prompt tokens ({meta['cached_tokens']} cached) in {times['prefill']:.2f} s",
-        f"{made} new tokens",
+        f"{_count(meta['prompt_tokens'], 'prompt token')} ({meta['cached_tokens']} cached) in {times['prefill']:.2f} s",
+        _count(made, "new token"),
     ]
     if made > 1 and times["decode"] > 0:
         parts.append(f"{(made - 1) / times['decode']:.1f} tokens/s")
@@ -114,3 +114,7 @@ def _tell_summary(meta: dict[str, Any]) -> None:
         f"ended by {finish['type']}" + (f" ({finish['matched']!r})" if finish.get("matched") is not None else "")
     )
     print(" | ".join(parts), file=sys.stderr)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -26,6 +26,8 @@ _FLAG = re.compile(
     r"--(?P<no>no-)?(?P<word>[A-Za-z][\w-]*)\.(?P<instance>[^.=]+)\.(?P<path>[^=]+?)(?P<value>=.*)?", re.DOTALL
 )
 
+_PHASE = re.compile(r"^(prefill|decode)[-_](?=attention)")
+
 
 @dataclass(frozen=True)
 class _Written:
@@ -137,6 +139,11 @@ class _Lines:
         """ "kind.instance" and the option. Raises ValueError."""
         kind = _kind(item.word)
         if kind is None:
+            if (phased := _kind(_PHASE.sub("", item.word))) is not None:
+                flag = _spelt(phased, item.instance, (item.path,))
+                raise ValueError(
+                    f"unknown flag {item.flag}: the options of a plugin are the same in every phase that it serves: {flag}"
+                )
             words = [spelling for kind in KINDS.values() for spelling in _words(kind)]
             raise ValueError(
                 f"unknown flag {item.flag}: there is no kind {item.word!r}{did_you_mean(item.word, words)}"

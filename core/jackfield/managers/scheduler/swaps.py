@@ -192,7 +192,7 @@ class PolicySwaps:
         self._to_detokenizer.send(news)
         self._to_main.send(news)
         log.info(
-            "stack epoch %d: schedule policy %s in place of %s, with %d requests running and %d waiting; stack %s",
+            "stack epoch %d: %s in place of %s, with %d requests running and %d waiting; stack %s",
             self.epoch,
             selected.described,
             before.described,
