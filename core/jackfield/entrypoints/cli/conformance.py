@@ -229,7 +229,9 @@ def _write(report: dict[str, Any], file: Path) -> None:
 
 
 def _show(plugin: dict[str, Any]) -> None:
-    where = f"{' '.join(filter(None, (plugin['distribution'], plugin['version'])))}, " if "distribution" in plugin else ""
+    where = (
+        f"{' '.join(filter(None, (plugin['distribution'], plugin['version'])))}, " if "distribution" in plugin else ""
+    )
     contract = plugin.get("contract", {}).get(plugin["kind"], "?")
     title = f"{plugin['plugin']} ({where}contract {contract}; core {__version__}, contract {plugin['core_contract']})"
     rows = [
