@@ -2,7 +2,7 @@
 
     python benchmarks/hooks.py [--json] [--rounds N] [--wait SECONDS]
 
-Both sides have a hub; steps of the two are taken in turn (A B A B ...), so that whatever slows the machine down for a while
+Both sides have a hub; steps of the two are taken in turn (A B B A ...), so that whatever slows the machine down for a while
 slows down both. A round's figure is the median over its steps, the figure the median over the rounds.
 """
 

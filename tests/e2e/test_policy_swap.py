@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from jackfield.config.errors import ConfigurationError
+from jackfield.stack.discovery.plugin_file import MODULE_PREFIX
 from tests.e2e.engines import assert_alive, tiny, without_tokenizer
 from tests.e2e.http.servers import DEADLINE, SIMULATED, Server, serving, until
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
@@ -110,7 +112,7 @@ def test_requests_go_on_through_swap_after_swap(server: Server, folder: Path) ->
     for labels, value in re.findall(r"jackfield_stack_info\{(.*)\} (\S+)", server.get("/metrics").text):
         found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         shown[int(found["epoch"]), found["hash"]] = float(value)
-    assert {key for key, value in shown.items() if value} == {(len(told), last["stack_hash"])}
+    assert shown == {(len(told), last["stack_hash"]): 1}
     heard: dict[str, list[tuple[int, str]]] = {}
     until(lambda: len((folder / "herald.jsonl").read_text().splitlines()) == 3 * len(told))
     for line in map(json.loads, (folder / "herald.jsonl").read_text().splitlines()):
@@ -232,6 +234,7 @@ def test_a_draft_in_one_file_is_edited_and_swapped_in_again(tmp_path: Path) -> N
         file.write_text(ONE_FILE.replace("return None", "return [row for row in range(len(waiting))]"))
         told = engine.swap_schedule_policy("draft")
         assert (told["changed"], told["stack_epoch"]) == (True, 1)
+        assert len([name for name in sys.modules if name.startswith(f"{MODULE_PREFIX}draft_")]) == 1
         file.write_text(ONE_FILE.replace("return Draft()", "return 3"))
         with pytest.raises(ConfigurationError, match="returned int, not a"):
             engine.swap_schedule_policy("draft")

@@ -111,9 +111,7 @@ _RUN = (
     _counter("plugin_seconds_total", "Time spent in a plugin's method or hook.", "plugin", "hook", unit="seconds"),
     _counter("plugin_overruns_total", "Calls that took longer than --plugin-time-budget.", "plugin", "hook"),
     _counter("metrics_samples_dropped_total", "Samples dropped because a sink was slow.", "sink"),
-    _gauge(
-        "stack_info", "1 for the stack that runs; after a swap of the policy the one before has 0.", "hash", "epoch"
-    ),
+    _gauge("stack_info", "1 for the stack that runs; after a swap of the policy there is another.", "hash", "epoch"),
 )
 
 _HTTP = (

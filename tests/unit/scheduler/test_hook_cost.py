@@ -3,11 +3,14 @@ can be close and nobody has to run it again. Times are `benchmarks/hooks.py`'s."
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError, fields
 from types import FrameType, MappingProxyType, ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jackfield.hookspecs import BatchScheduled, ProcessInfo, StepRecord, WorkerLimits, hookimpl
@@ -34,13 +37,26 @@ class Nothing:
         pass
 
 
-def hub(observers: int) -> ObserverHub:
+class Keeper:
+    def __init__(self, kept: list[BatchScheduled | StepRecord]) -> None:
+        self.kept = kept
+
+    @hookimpl
+    def jackfield_batch_scheduled(self, batch: BatchScheduled) -> None:
+        self.kept.append(batch)
+
+    @hookimpl
+    def jackfield_batch_committed(self, record: StepRecord) -> None:
+        self.kept.append(record)
+
+
+def hub(observers: int, make: Callable[[], object] = Nothing) -> ObserverHub:
     plugins = tuple(
         LoadedPlugin(
             selected=selected(f"nothing-{number}"),
             module=ModuleType("x"),
             options=None,
-            hooks=MappingProxyType({"jackfield_observer": lambda context: Nothing()}),
+            hooks=MappingProxyType({"jackfield_observer": lambda context: make()}),
         )
         for number in range(observers)
     )
@@ -49,7 +65,8 @@ def hub(observers: int) -> ObserverHub:
 
 
 def calls(work: Callable[[], Any]) -> int:
-    """Of functions, Python's and C's, but for those that the fakes make."""
+    """Of functions, Python's and C's, but for those that the fakes make. Not those of a collection of garbage, which tells
+    whoever asked to be told (hypothesis does) and runs finalizers, at a moment that depends on the tests before."""
     count = 0
 
     def told(frame: FrameType, event: str, _: Any) -> None:
@@ -57,12 +74,15 @@ def calls(work: Callable[[], Any]) -> int:
         if event in ("call", "c_call") and "jackfield/testing" not in frame.f_code.co_filename:
             count += 1
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()
     sys.setprofile(told)
     try:
         work()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return count
 
 
@@ -108,3 +128,21 @@ def test_five_that_do_nothing_are_a_small_part_of_a_step() -> None:
     none, five = of_a_step(256, 0), of_a_step(256, 5)
     assert of_a_step(256, 0) == none  # it is a count: there is no noise in it
     assert five <= 1.1 * none, f"{five} calls with five observers, {none} with none"
+
+
+def test_what_they_hear_is_whole_though_no_initialiser_filled_it_in() -> None:
+    kept: list[BatchScheduled | StepRecord] = []
+    run = SchedulerHarness(observers=hub(1, lambda: Keeper(kept)))
+    run.submit([3, 4], max_new_tokens=3, ignore_eos=True)
+    while run.scheduler.state().running or not kept:
+        run.turn()
+    assert {type(record) for record in kept} == {BatchScheduled, StepRecord}
+    for record in kept:
+        assert list(vars(record)) == [field.name for field in fields(record)]
+        again = type(record)(**vars(record))
+        assert repr(again) == repr(record)
+        arrays = [value for value in vars(record).values() if isinstance(value, np.ndarray)]
+        assert arrays
+        assert not any(array.flags.writeable for array in arrays)
+        with pytest.raises(FrozenInstanceError):
+            record.step = 0  # type: ignore[misc]

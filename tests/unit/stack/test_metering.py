@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jackfield.stack.runtime.faults import Foreign
 from jackfield.stack.runtime.metering import METHODS, Meter, merged
 
 pytestmark = pytest.mark.goal_row(31)
@@ -73,6 +74,32 @@ def test_an_object_is_watched_in_place() -> None:
     assert (gate.enter(None), gate.poll()) == ("open", ["open"])
     assert {method: costs["calls"] for method, costs in meter.costs()["gate.g"].items()} == {"enter": 2, "poll": 1}
     assert gate == Frozen("open")
+
+
+def test_an_object_that_comes_again_is_metered_once_for_who_watched_it_last() -> None:
+    meter, gate = Meter(timer=Time()), Frozen("open")
+    for _ in range(2000):
+        meter.watch("gate.g", gate)
+    gate.enter(None)
+    assert meter.costs() == {"gate.g": {"enter": row(1, 0.0)}}
+    meter.watch("gate.h", gate).enter(None)
+    assert meter.costs() == {"gate.g": {"enter": row(1, 0.0)}, "gate.h": {"enter": row(1, 0.0)}}
+
+
+class Panic(BaseException):
+    """As an extension module in another language raises it."""
+
+
+def test_what_is_no_exception_is_a_fault_like_any_other() -> None:
+    meter = Meter(timer=Time())
+
+    def panics() -> None:
+        raise Panic("index out of bounds")
+
+    with pytest.raises(Foreign, match="Panic: index out of bounds") as caught:
+        meter.wrap("cache.mine", "commit", panics)()
+    assert isinstance(caught.value.__cause__, Panic)
+    assert meter.costs() == {"cache.mine": {"commit": row(1, 0.0, exceptions=1)}}
 
 
 def test_an_overrun_is_counted_each_time_and_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

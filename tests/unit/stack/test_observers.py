@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from functools import cached_property
@@ -273,6 +274,12 @@ def test_an_exit_is_a_fault_and_an_interrupt_is_the_users() -> None:
     both.notify(RECEIVED, requests=())
     assert heard == ["requests"]
     assert ledger.snapshot()["observer.first"]["last"] == "SystemExit: 1"
+
+    def panics(requests: Any) -> None:
+        raise asyncio.CancelledError("no time")
+
+    hub(observer("third", jackfield_requests_received=panics), ledger=ledger).notify(RECEIVED, requests=())
+    assert ledger.snapshot()["observer.third"]["last"] == "Foreign: CancelledError: no time"
 
     def interrupted(requests: Any) -> None:
         raise KeyboardInterrupt

@@ -44,11 +44,15 @@ class PolicyGuard:
 
     def swap(self, policy: SchedulePolicy, name: str) -> None:
         """From now on this one is asked; name: its key in the ledger. Whoever swaps has started it."""
-        self._policy = self._meter.watch(name, policy)
+        self._policy = self.metered(policy, name)
         self._name = name
         self.takes = type(policy).take is not SchedulePolicy.take
         self.preempts = type(policy).victims is not SchedulePolicy.victims
         self.observes = type(policy).observe is not SchedulePolicy.observe
+
+    def metered(self, policy: SchedulePolicy, name: str) -> SchedulePolicy:
+        """The same object; its calls are counted and timed from now on."""
+        return self._meter.watch(name, policy)
 
     def start(self, waiting: RequestTable, running: RequestTable, view: SchedulerView) -> None:
         """A policy that cannot start must not serve: its error stops the start."""

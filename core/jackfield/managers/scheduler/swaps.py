@@ -134,18 +134,18 @@ class PolicySwaps:
         return self._source.prepare(message.name, message.options)
 
     def _answer(self, message: SwapPolicyRequest, made: Future[NewPolicy | None]) -> ControlReply:
-        try:
-            new = made.result()
-        except ConfigurationError as error:
+        error = made.exception()  # whatever its type: it was raised aside, where no interrupt of the user's comes
+        if isinstance(error, ConfigurationError):
             return self._refused(message, str(error))
-        except PLUGIN_ERRORS as error:
+        if error is not None:
             log.warning("%r could not be made", message.name, exc_info=error)
             return self._refused(message, f"the schedule policy {message.name!r} could not be made: {named(error)}")
+        new = made.result()
         if new is not None:
             try:
                 self._put_in_place(new)
-            except ConfigurationError as error:
-                return self._refused(message, str(error))
+            except ConfigurationError as failed:
+                return self._refused(message, str(failed))
         return ControlReply(control_id=message.control_id, ok=True, detail={"changed": new is not None})
 
     def _refused(self, message: SwapPolicyRequest, text: str) -> ControlReply:
@@ -160,7 +160,7 @@ class PolicySwaps:
         self._hints.need(frozenset(new.selected.manifest.needs))
         self._hints.renew()
         try:
-            new.policy.start(self._waiting.table.view, self._running.view, view)
+            self._guard.metered(new.policy, new.selected.key).start(self._waiting.table.view, self._running.view, view)
         except PLUGIN_ERRORS as error:
             self._hints.restore(kept)
             log.warning("%s raised in start", new.selected.described, exc_info=error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from jackfield.config.errors import did_you_mean
 from jackfield.stack.discovery.plugin_file import Unreadable
-from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError
+from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.loading.files import FileChanged, import_file, missing_sibling
 from jackfield.stack.resolved import SelectedPlugin
 
@@ -22,7 +22,9 @@ def import_plugin_module(name: str, plugin: SelectedPlugin) -> ModuleType:
         return importlib.import_module(name)
     except (FileChanged, Unreadable) as error:
         raise PluginLoadError(f"{plugin.described} cannot be imported: {error}") from error
-    except PLUGIN_ERRORS as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
         where = name if plugin.path is None else f"the file{_line(error, plugin.path)}"
         raise PluginLoadError(
             f"{plugin.described} cannot be imported: {where} raised {told(error)}{_remedy(error, plugin)}"

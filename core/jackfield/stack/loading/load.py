@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import SPECS, ModelEntry, ModelSourceError, UnsupportedModel
 from jackfield.hookspecs.markers import PROJECT
-from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError
+from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.loading.deprecation import check, hook_uses, method_uses, watch_fields
 from jackfield.stack.loading.files import declared_kinds
 from jackfield.stack.loading.hooks import the_hook
@@ -56,7 +56,9 @@ class LoadedPlugin:
             raise
         except (ModelSourceError, UnsupportedModel) as error:
             raise PluginLoadError(f"{selected.described}: {error}") from error
-        except PLUGIN_ERRORS as error:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
             raise PluginLoadError(
                 f"{selected.described} could not be made: {hook.name} raised {told(error)}"
             ) from error

@@ -11,9 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jackfield.hookspecs import FaultScope
-from jackfield.stack.errors import PluginStop
+from jackfield.stack.errors import PLUGIN_ERRORS, PluginStop
 
 _log = logging.getLogger(__name__)
+
+
+class Foreign(Exception):
+    """What a plugin raised is no Exception: asyncio's CancelledError, for one, or the panic of an extension module. It is the
+    `__cause__`; with a name of its own it would pass all who are ready for faults."""
+
+
+def ready_for(error: BaseException) -> BaseException:
+    """The error of a plugin as it may go on."""
+    if isinstance(error, (*PLUGIN_ERRORS, KeyboardInterrupt)):
+        return error
+    foreign = Foreign(named(error))
+    foreign.__cause__ = error
+    return foreign
 
 
 MAX_WORDS = 2000

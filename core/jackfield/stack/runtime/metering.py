@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
+from jackfield.stack.runtime.faults import ready_for
+
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
@@ -39,6 +41,9 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks. `sizes` of a cache only reads numbers."""
+
+_WITHIN = "_jackfield_metered"
+"""The attribute of a metered function that is the function itself."""
 
 SECONDS_BETWEEN_LINES = 60.0
 """Of one method that overruns its budget again and again."""
@@ -117,6 +122,8 @@ class Meter:
             except BaseException as error:
                 if not isinstance(error, expected):
                     cost.exceptions += 1
+                if (known := ready_for(error)) is not error:
+                    raise known from error
                 raise
             finally:
                 spent = timer() - began
@@ -125,13 +132,16 @@ class Meter:
                 if spent > budget:
                     self.overrun(plugin, method, spent)
 
+        setattr(metered, _WITHIN, function)
         return metered
 
     def watch(self, plugin: str, made: T, *, expected: tuple[type[BaseException], ...] = ()) -> T:
-        """Meter the methods of a plugin's object that stand in `METHODS` for its kind. plugin: "kind.instance"."""
+        """Meter the methods of a plugin's object that stand in `METHODS` for its kind. plugin: "kind.instance". An object that
+        comes again, because its plugin has but one, is metered once, for who watched it last."""
         for method in METHODS[plugin.partition(".")[0]]:
             function = getattr(made, method, None)
             if function is not None:
+                function = getattr(function, _WITHIN, function)
                 # Past a `__setattr__` of the plugin's own, that of a frozen dataclass for instance.
                 object.__setattr__(made, method, self.wrap(plugin, method, function, expected=expected))
         return made

@@ -8,28 +8,25 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from typing import Any
 
 from jackfield.hookspecs import LIFECYCLE_HOOKS, FaultScope, ProcessInfo
-from jackfield.stack.errors import PLUGIN_ERRORS, PluginLoadError
+from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.loading.deprecation import check, hook_uses
 from jackfield.stack.loading.hooks import hook_table
 from jackfield.stack.loading.implementations import declared_parameters, lifecycle_methods
 from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
-from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.faults import FaultLedger, ready_for
 from jackfield.stack.runtime.metering import Cost, Meter, Rounds
 
 _STARTED = "jackfield_process_started"
 _STOPPING = "jackfield_process_stopping"
 
 
-class _Call(NamedTuple):
-    """One observer's implementation of one hook. key: its own in the ledger; function: takes what the hook is about, its one
-    argument, or a dict of several."""
-
-    function: Callable[[Any], Any]
-    cost: Cost
-    key: str
+_Call = tuple[Callable[[Any], Any], Cost, str]
+"""One observer's implementation of one hook: a function that takes what the hook is about, its one argument, or a dict of
+several; what it costs; the observer's own key in the ledger."""
 
 
 class _Listeners:
@@ -41,8 +38,8 @@ class _Listeners:
         self.name = name
         self.calls = calls
         self.rounds = Rounds()
-        for call in calls:
-            call.cost.join(self.rounds)
+        for _, cost, _ in calls:
+            cost.join(self.rounds)
 
 
 class ObserverHub:
@@ -81,8 +78,13 @@ class ObserverHub:
     def notify(self, hook_name: str, **kwargs: Any) -> None:
         """Call every live observer of this hook with the arguments of its spec. KeyError for an unknown hook."""
         listeners = self._live[hook_name]
-        if listeners.calls:
+        if not listeners.calls:
+            return
+        if self._lock is None:
             self._tell(listeners, kwargs)
+        else:
+            with self._lock:
+                self._tell(listeners, kwargs)
 
     def started(self) -> None:
         """`jackfield_process_started`."""
@@ -90,19 +92,13 @@ class ObserverHub:
 
     def stopping(self) -> None:
         """`jackfield_process_stopping`. A quarantined observer is called as well, this once: it has things to close."""
-        self._tell(_Listeners(_STOPPING, self._all[_STOPPING]), {"process": self._process})
+        with self._lock or nullcontext():
+            self._tell(_Listeners(_STOPPING, self._all[_STOPPING]), {"process": self._process})
 
     def _tell(self, listeners: _Listeners, kwargs: dict[str, Any]) -> None:
         value: Any = kwargs
         if len(kwargs) == 1:
             (value,) = kwargs.values()
-        if self._lock is None:
-            self._call_each(listeners, value)
-        else:
-            with self._lock:
-                self._call_each(listeners, value)
-
-    def _call_each(self, listeners: _Listeners, value: Any) -> None:
         # This is on the path of every step, and to count and time a call costs more than an observer that does little: rounds
         # are counted instead of calls, and the end of one call is the beginning of the next.
         timer, budget = self._meter.timer, self._meter.budget
@@ -111,8 +107,10 @@ class ObserverHub:
         for function, cost, key in listeners.calls:
             try:
                 function(value)
-            except PLUGIN_ERRORS as error:
-                self._failed(key, cost, timer() - began, error)
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                self._failed(key, cost, timer() - began, ready_for(error))
                 began = timer()
                 continue
             ended = timer()
@@ -128,27 +126,27 @@ class ObserverHub:
         self._ledger.record(key, FaultScope.COUNT, error)
         if self._ledger.quarantined(key):
             self._live = {
-                name: _Listeners(name, tuple(call for call in old.calls if call.key != key))
-                if any(call.key == key for call in old.calls)
+                name: _Listeners(name, tuple(call for call in old.calls if call[2] != key))
+                if any(whose == key for _, _, whose in old.calls)
                 else old
                 for name, old in self._live.items()
             }
             for calls in self._all.values():
-                for call in calls:
-                    if call.key == key:
-                        call.cost.join(None)
+                for _, its_cost, whose in calls:
+                    if whose == key:
+                        its_cost.join(None)
 
 
 def _call(key: str, name: str, function: Callable[..., Any], meter: Meter) -> _Call:
     named, cost = declared_parameters(function), meter.cost(key, name)
     if not named:
-        return _Call(lambda _: function(), cost, key)
+        return (lambda _: function()), cost, key
     if len(hook_table()[name].parameters) > 1:  # hooks are about one record each, but a later one may be about more
-        return _Call(lambda given: function(**{name: given[name] for name in named}), cost, key)
+        return (lambda given: function(**{name: given[name] for name in named})), cost, key
     (parameter,) = inspect.signature(function).parameters.values()
     if parameter.kind is parameter.KEYWORD_ONLY:
-        return _Call(lambda value: function(**{parameter.name: value}), cost, key)
-    return _Call(function, cost, key)
+        return (lambda value: function(**{parameter.name: value})), cost, key
+    return function, cost, key
 
 
 def _made(plugin: LoadedPlugin, process: ProcessInfo) -> Mapping[str, Callable[..., Any]]:

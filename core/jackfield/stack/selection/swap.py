@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,7 @@ class PolicyStack:
         self.stack_hash = stack_hash(stack)
         self._args = args
         self._fields = dict(fields)
+        self._modules = {plugin.path: plugin.module for plugin in stack.plugins if plugin.path is not None}
 
     @property
     def running(self) -> SelectedPlugin:
@@ -100,3 +102,12 @@ class PolicyStack:
         """It is in place."""
         self.stack = with_plugin(self.stack, new.selected)
         self.stack_hash = new.stack_hash
+        if (path := new.selected.path) is not None:
+            self._drop(self._modules.get(path))
+            self._modules[path] = new.selected.module
+
+    def _drop(self, module: str | None) -> None:
+        """The module of bytes that a file had before, if nothing runs of it: who edits and swaps all day keeps one of each
+        file."""
+        if module is not None and all(plugin.module != module for plugin in self.stack.plugins):
+            sys.modules.pop(module, None)

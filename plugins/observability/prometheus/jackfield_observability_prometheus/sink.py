@@ -18,6 +18,10 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
+INFO = "_info"
+"""How a gauge is named that is 1 while what its labels tell is true, and then 0."""
+
+
 class PrometheusSink(MetricsSink):
     """`record` is called from one thread and `expose` from any; the client library locks each value."""
 
@@ -94,8 +98,18 @@ class PrometheusSink(MetricsSink):
             series.inc(sample.value)
         elif isinstance(series, Gauge):
             series.set(sample.value)
+            if sample.value == 0 and sample.name.endswith(INFO):
+                self._forget(sample)
         else:
             series.observe(sample.value)
+
+    def _forget(self, sample: Sample) -> None:
+        """What it tells is true no longer, and its labels do not come again: kept, they would grow with every change."""
+        metric, collector = self._declared[sample.name]
+        every = dict(sample.labels) | self._constant
+        if every:
+            collector.remove(*(every[name] for name in (*metric.labels, *self._constant)))
+            del self._series[sample.name, sample.labels]
 
     def _find(self, name: str, labels: Labels) -> Collector:
         if name not in self._declared:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -92,6 +94,20 @@ def test_sinks_are_independent_of_each_other_and_of_the_global_registry() -> Non
     first.record([Sample(name="running", value=9)])
     assert scrape(second)["jackfield_running", ()] == 0
     assert {family.name for family in REGISTRY.collect()} == before
+
+
+@pytest.mark.parametrize("run", [(), (("model_name", "m"),)])
+def test_information_that_is_true_no_longer_is_gone(run: tuple[tuple[str, str], ...]) -> None:
+    sink = make(*run)
+    sink.declare([Metric(name="stack_info", type="gauge", help="The stack.", labels=("hash", "epoch")), RUNNING])
+    told = [tuple(zip(("epoch", "hash"), (str(epoch), f"{epoch:x}"), strict=True)) for epoch in range(300)]
+    for before, now in pairwise(told):
+        sink.record([Sample(name="stack_info", value=0, labels=before), Sample(name="stack_info", value=1, labels=now)])
+    sink.record([Sample(name="running", value=0)])
+    assert scrape(sink) == {
+        ("jackfield_stack_info", tuple(sorted((*told[-1], *run)))): 1,
+        ("jackfield_running", run): 0,
+    }
 
 
 def test_a_bad_sample_is_named_and_the_others_are_kept() -> None:
