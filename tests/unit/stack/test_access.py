@@ -69,7 +69,8 @@ def test_one_of_our_own_may_be_denied() -> None:
     resolution = resolved(plugin_deny=("cache.radix",))
     assert names(resolution)["cache"] == "chunk"
     assert reason(resolution, "cache", "radix") == "--plugin-deny cache.radix denies it"
-    assert "--plugin-deny jackfield-ops-torch denies it" in refused(plugin_deny=("jackfield-ops-torch",))
+    message = refused(plugin_deny=("jackfield-ops-torch",))
+    assert "--plugin-deny jackfield-ops-torch denies it\nTake a denial back, or name another with --ops" in message
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,7 @@ def test_messages_say_where_a_denial_came_from() -> None:
         ("acmee", "no distribution with plugins 'acmee' is installed; did you mean 'acme'?"),
         ("cache.lood", "no plugin 'cache.lood' is installed; did you mean 'cache.loud'"),
         ("cahe.loud", "is installed; did you mean"),
+        ("loud", "'loud' is no distribution; one plugin is written cache.loud"),
     ],
 )
 def test_a_misspelt_entry_is_refused_with_what_is_there(field: str, entry: str, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,14 @@ def test_several_plugins_and_a_layout(tmp_path: Path) -> None:
     [
         ("x = 1\ndef f(:\n", "it is not valid Python: line 2: def f(: (invalid syntax)"),
         (b"\xff = 1", "it is not valid Python"),
-        ("x = 1\0", "it is not valid Python"),
+        ("x = 1\0", "it is not valid Python: (source code string cannot contain null bytes)"),
+        ("PLUGIN = {}\nPLUGIN['kind'] = 'gate'", "line 2 changes its PLUGIN, which is read without running the file"),
+        ("PLUGIN = {}\nPLUGIN |= {}", "line 2 changes its PLUGIN"),
+        ("PLUGINS = []\nPLUGINS.append({})", "line 2 changes its PLUGINS"),
+        (
+            "if True:\n    PLUGIN = {}",
+            "no constant PLUGIN at its top level (line 2 is inside another statement). Write",
+        ),
         ("PLUGIN = dict(kind='gate')", "its PLUGIN (line 1) must be a literal"),
         ("PLUGIN = {'kind': K}", "its PLUGIN (line 1) must be a literal"),
         ("PLUGIN: dict = ['a']", "its PLUGIN must be a dict, such as:"),
@@ -149,6 +157,10 @@ def test_what_is_said_can_be_copied(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"contract": None}, 'write "contract": {"schedule_policy": "'),
+        (
+            {"contract": {"schedule_policy": 1.0}},
+            "must be a table of kind = \"major.minor\", not {'schedule_policy': 1.0}",
+        ),
         ({"contract": {"schedule_policy": "9.0"}}, "upgrade jackfield"),
         ({"kind": "schedul_policy"}, "did you mean 'schedule_policy'?"),
         ({"summry": "x"}, "unknown manifest key 'summry'; did you mean 'summary'?"),
@@ -168,6 +180,12 @@ def test_a_path_that_is_no_file(tmp_path: Path) -> None:
     assert "did you mean 'mine.py'?" in refused(tmp_path / "mein.py")
     assert "it is a folder: name one .py file" in refused(tmp_path)
     assert "its name must end in .py" in refused(tmp_path / "plugin.toml")
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    assert "it is a link that leads nowhere (to nowhere.py)" in refused(tmp_path / "gone.py")
+    (tmp_path / "round.py").symlink_to("round.py")
+    assert "it is a link that leads nowhere (to round.py)" in refused(tmp_path / "round.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert "it is no regular file: name one .py file" in refused(tmp_path / "pipe.py")
 
 
 def test_a_file_serves_only_when_it_is_named_and_is_refused_when_nothing_of_it_does(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def file_rows(paths: Sequence[Path]) -> Iterator[PluginRow]:
     """A row for each plugin of each file, and for each file that has none. A file that is named twice counts once."""
     once: dict[Path, Path] = {}
     for path in paths:  # under the name that was given: a link's target may have any
-        once.setdefault(path.resolve(), Path(os.path.abspath(path)))
+        once.setdefault(Path(os.path.realpath(path)), Path(os.path.abspath(path)))
     for path in once.values():
         base = PluginRow(kind="", name="", distribution=path.name, version="", path=path, location=path.parent)
         try:
@@ -80,6 +80,11 @@ def read_source(path: Path) -> bytes:
         raise Unreadable("it is a folder: name one .py file, or install it as a package")
     if path.suffix != ".py":
         raise Unreadable("it is no Python file: its name must end in .py")
+    if path.is_symlink() and not path.exists():
+        raise Unreadable(f"it is a link that leads nowhere (to {os.readlink(path)})")
+    if path.exists() and not path.is_file():
+        # Of a pipe there would be no end, and each process would read another part.
+        raise Unreadable("it is no regular file: name one .py file")
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -96,8 +101,8 @@ def _parsed(source: bytes, path: Path) -> ast.Module:
         return ast.parse(source, filename=str(path))
     except SyntaxError as error:
         line = (error.text or "").strip()
-        shown = f": {line}" if line else ""
-        raise Unreadable(f"it is not valid Python: line {error.lineno}{shown} ({error.msg})") from None
+        place = "" if error.lineno is None else f"line {error.lineno}{': ' if line else ' '}{line}{' ' if line else ''}"
+        raise Unreadable(f"it is not valid Python: {place}({error.msg})") from None
     except (ValueError, RecursionError, MemoryError) as error:  # what else Python's own parser may raise
         raise Unreadable(f"it is not valid Python: {error}") from None
 
@@ -107,6 +112,10 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
     found: dict[str, Any] = {}
     assigned: list[str] = []
     for statement in tree.body:
+        if (changed := _changed(statement)) is not None:
+            raise Unreadable(
+                f"line {statement.lineno} changes its {changed}, which is read without running the file: write it as one literal"
+            )
         if isinstance(statement, ast.Assign):
             targets, value = statement.targets, statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
@@ -130,9 +139,31 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
         raise Unreadable(f"it has both {ONE} and {SEVERAL}: keep one")
     if ONE not in found and SEVERAL not in found:
         near = [name for name in assigned if name.upper() in (ONE, SEVERAL)]
-        meant = f" (it has {near[0]!r})" if near else ""
+        inner = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in (ONE, SEVERAL)]
+        meant = (
+            f" (it has {near[0]!r})"
+            if near
+            else f" at its top level (line {inner[0]} is inside another statement)"
+            if inner
+            else ""
+        )
         raise Unreadable(f"it has no constant {ONE}{meant}. Write at its top level:\n{example(_kind_of(tree))}")
     return found
+
+
+def _changed(statement: ast.stmt) -> str | None:
+    """The constant that this statement changes after it was set, such as PLUGIN["name"] = ... or PLUGIN |= ..., or None."""
+    if isinstance(statement, ast.AugAssign):
+        targets: list[ast.expr] = [statement.target]
+    elif isinstance(statement, ast.Assign):
+        targets = [target.value for target in statement.targets if isinstance(target, ast.Subscript)]
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        function = statement.value.func
+        targets = [function.value] if isinstance(function, ast.Attribute) else []
+    else:
+        return None
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return next((name for name in names if name in (ONE, SEVERAL, LAYOUTS)), None)
 
 
 def _tables(constants: dict[str, Any]) -> list[dict[str, Any]]:
@@ -189,7 +220,7 @@ def _row(base: PluginRow, parsed: ParsedRow, manifest: Manifest) -> PluginRow:
     if row.kind and row.kind not in KINDS:
         unknown = f"this core knows no kind {row.kind!r}{did_you_mean(row.kind, KINDS)}"
         return replace(row, status=Status.UNKNOWN_KIND, problem="; ".join([unknown, *problems]))
-    if not parsed.row.contract and row.kind in KINDS:
+    if not parsed.row.contract and row.kind in KINDS and "manifest key 'contract' is missing" in problems:
         version = KINDS[row.kind].contract_version
         problems = [p for p in problems if p != "manifest key 'contract' is missing"]
         problems.append(f'the manifest key \'contract\' is missing: write "contract": {{"{row.kind}": "{version}"}}')

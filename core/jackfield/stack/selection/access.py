@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from jackfield.config.errors import did_you_mean, nearest, refuse
+from jackfield.config.errors import did_you_mean, either, nearest, refuse
 from jackfield.config.names import plugin_reference
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
-from jackfield.stack.names import instance_key
+from jackfield.stack.names import instance_key, normalise_name
 from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 
 
@@ -57,6 +57,13 @@ def refuse_unknown_entries(catalogue: Catalogue, lists: Iterable[tuple[str, Iter
     for source, entries in lists:
         for entry in entries:
             if plugin_reference(entry) not in known:
+                own = sorted(name for name in known if name.partition(".")[2] == entry)
+                files = sorted(instance_key(row.kind, row.name) for row in catalogue if _is_file(row, entry))
+                if own or files:
+                    problems.append(
+                        f"{source}: {entry!r} is no distribution; one plugin is written {either(own or files)}"
+                    )
+                    continue
                 what = "plugin" if "." in entry else "distribution with plugins"
                 # The same form first; an entry with a misspelt kind reads as a distribution.
                 alike = [name for name in known if ("." in name) == ("." in entry)]
@@ -66,6 +73,11 @@ def refuse_unknown_entries(catalogue: Catalogue, lists: Iterable[tuple[str, Iter
                 )
     if problems:
         raise refuse(problems)
+
+
+def _is_file(row: PluginRow, entry: str) -> bool:
+    """Whether the entry is the file's name of a one-file plugin, in the spelling of distributions."""
+    return row.path is not None and bool(row.name) and normalise_name(row.path.name) == entry
 
 
 def _entries(row: PluginRow) -> frozenset[str]:

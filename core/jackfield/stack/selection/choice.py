@@ -167,7 +167,9 @@ class Selector:
         if not rows:
             return f"no {kind} plugin is installed: install one, for example a distribution jackfield-{KINDS[kind].group}-*"
         lines = "".join(f"\n  - {row.name} ({row.origin}): {self._candidate(row, judge)}" for row in rows)
-        return f"no {kind} plugin can serve here:{lines}"
+        denied = any(self._denial(row) is not None for row in rows)
+        end = f"\nTake a denial back, or name another with {KINDS[kind].flag}" if denied else ""
+        return f"no {kind} plugin can serve here:{lines}{end}"
 
 
 def source_text(field: str, provenance: Mapping[str, str]) -> str:
