@@ -179,7 +179,8 @@ class Supervisor:
             if not started:
                 # What is half made has nothing to put in order.
                 child.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + KILL_AFTER if self._deadline is None else self._deadline
+        # Who was killed already needs a moment to be gone, whatever was asked for.
+        deadline = self._deadline if started and self._deadline is not None else time.monotonic() + KILL_AFTER
         for number in (signal.SIGTERM, signal.SIGKILL):
             self._reap_until(deadline)
             for child in self._left():

@@ -79,8 +79,8 @@ def _recorded(path: Path, name: str) -> dict[str, Any]:
                     life = json.loads(line)
                 except ValueError:
                     life = None
-                if isinstance(life, dict) and life.get("event") in ("started", "stopped"):
-                    continue  # of the process that wrote it
+                if isinstance(life, dict) and life.get("event") in ("started", "stopped", "stack_changed"):
+                    continue  # of the process that wrote it, or of its stack
                 if not isinstance(life, dict) or not isinstance(life.get("events"), list):
                     raise ConfigurationError(f"why: line {number} of {path} is no record of a request's life")
                 count += 1

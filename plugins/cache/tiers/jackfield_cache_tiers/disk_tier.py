@@ -7,6 +7,7 @@ block with the right checksum is no block: it is deleted when it is met. Files o
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -37,6 +38,10 @@ class DiskTier(KVTier):
         self.rule = options.rule()
         self._clears = options.clear_on_flush
         self._block_bytes = block_bytes
+        if options.path.exists() and not options.path.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, "the option path names something else than a directory", str(options.path)
+            )
         options.path.mkdir(parents=True, exist_ok=True)
         self._root = options.path.resolve(strict=True)
         self._index = LruIndex(options.size_mib * 2**20)

@@ -191,6 +191,12 @@ def test_disk_needs_a_path() -> None:
         DiskOptions.model_validate({"size_mib": 5})
 
 
+def test_a_path_that_is_no_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text("")
+    with pytest.raises(NotADirectoryError, match="the option path names something else than a directory"):
+        DiskTier(DiskOptions(path=tmp_path / "kv"), 8)
+
+
 def test_the_entry_points(tmp_path: Path) -> None:
     def context(plugin: str, options: DiskOptions | HostOptions) -> KVTierContext:
         return KVTierContext(

@@ -13,6 +13,7 @@ from jackfield.hookspecs import (
     RequestFinished,
     RequestLife,
     RequestReceived,
+    StackChanged,
     StepDecision,
     StepRecord,
     hookimpl,
@@ -98,6 +99,11 @@ class JsonlObserver:
     @hookimpl
     def jackfield_requests_explained(self, lives: Sequence[RequestLife]) -> None:
         self._log.write("lives.jsonl", lives)
+
+    @hookimpl
+    def jackfield_stack_changed(self, stack: StackChanged) -> None:
+        # In each file: the lines after it are of another stack than its `started` line names.
+        self._log.write_to_all({"event": "stack_changed", **asdict(stack)})
 
     @hookimpl
     def jackfield_requests_retracted(self, uids: Sequence[int]) -> None:

@@ -24,6 +24,19 @@ FILES_OF_ROLE: Mapping[str, tuple[str, ...]] = {
 _CANNOT_SYNC = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
+def make_directory(directory: Path) -> None:
+    """Make it if it is missing. Raises OSError if it is none, or cannot be made or written to."""
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(
+            errno.ENOTDIR, "the option directory names something else than a directory", str(directory)
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(
+            errno.EACCES, "the option directory names one that this user may not write to", str(directory)
+        )
+
+
 class RunLog:
     """Appends to the files that belong to a role; what is written for another file goes nowhere."""
 
@@ -40,7 +53,7 @@ class RunLog:
         wanted = [name for name in FILES_OF_ROLE.get(process.role, ()) if self.steps or name != STEPS]
         if not wanted:
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
         opened: dict[str, int] = {}
         try:
             for name in wanted:
@@ -71,6 +84,11 @@ class RunLog:
         left = memoryview(text.encode(errors="backslashreplace"))
         while left:
             left = left[os.write(descriptor, left) :]
+
+    def write_to_all(self, row: Mapping[str, Any]) -> None:
+        """One line in each file that is open."""
+        for name in self._files:
+            self.write(name, [row])
 
     def close(self, process: ProcessInfo) -> None:
         """The last lines; every file is on its disk afterwards."""

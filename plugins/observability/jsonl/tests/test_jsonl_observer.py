@@ -21,6 +21,7 @@ from jackfield.hookspecs import (
     ProcessInfo,
     RequestFinished,
     RequestReceived,
+    StackChanged,
     StepDecision,
     StepRecord,
     WaitReason,
@@ -105,6 +106,19 @@ SCHEDULED = BatchScheduled(
     running=2,
     free_slots=100,
 )
+CHANGED = StackChanged(
+    epoch=1,
+    stack_hash="cd",
+    previous_hash="ab",
+    at=3.0,
+    step=4,
+    kind="schedule_policy",
+    name="lpm",
+    instance="lpm",
+    distribution="d",
+    version="1",
+    previous="fcfs",
+)
 COMMITTED = StepRecord(
     step=4,
     started=2.0,
@@ -168,6 +182,21 @@ def test_each_process_writes_its_own_file(tmp_path: Path, start: Start) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lives.jsonl", "requests.jsonl", "steps.jsonl"]
 
 
+def test_a_new_stack_stands_in_every_file(tmp_path: Path, start: Start) -> None:
+    observer = start(tmp_path)
+    observer.jackfield_stack_changed(CHANGED)
+    observer.jackfield_process_stopping(process())
+    for name in ("requests.jsonl", "steps.jsonl", "lives.jsonl"):
+        _, changed, _ = lines(tmp_path / name)
+        assert (changed["event"], changed["epoch"], changed["stack_hash"], changed["step"]) == (
+            "stack_changed",
+            1,
+            "cd",
+            4,
+        )
+        assert (changed["previous"], changed["name"]) == ("fcfs", "lpm")
+
+
 def test_a_second_run_appends(tmp_path: Path, start: Start) -> None:
     for _ in range(2):
         observer = start(tmp_path)
@@ -219,9 +248,13 @@ def test_calls_before_the_start_and_after_the_end_are_errors(tmp_path: Path, mak
         observer.jackfield_batch_committed(COMMITTED)
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_and_leaves_nothing_open(tmp_path: Path, start: Start) -> None:
+def test_a_directory_that_cannot_be_made_is_an_error_and_leaves_nothing_open(
+    tmp_path: Path, make: Start, start: Start
+) -> None:
     before = len(os.listdir("/proc/self/fd"))
     (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="the option directory names something else"):
+        make(tmp_path / "file")
     with pytest.raises(OSError, match="file"):
         start(tmp_path / "file" / "logs")
     (tmp_path / "logs" / "steps.jsonl").mkdir(parents=True)
