@@ -1,10 +1,13 @@
-"""Shared by the tests of packaging and of strangers' packages: the wheels of all distributions of the repository."""
+"""Shared by tests of several folders: the wheels of all distributions of the repository, and a folder of installed plugins."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
+
+from tests.unit.stack.distributions import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,3 +23,12 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ]
     out = tmp_path_factory.mktemp("wheels")
     return {place: build_wheel(ROOT / place, out / str(number)) for number, place in enumerate(places)}
+
+
+@pytest.fixture
+def live_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A site-packages folder from which this process imports."""
+    site = Site(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(site.folder))
+    importlib.invalidate_caches()
+    return site

@@ -25,14 +25,6 @@ class Options(pydantic.BaseModel):
 """
 
 
-@pytest.fixture
-def live_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    site = Site(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(site.folder))
-    importlib.invalidate_caches()
-    return site
-
-
 @pytest.mark.goal_row(35, 36)
 def test_a_policy_conforms_without_torch(tmp_path: Path, live_site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     (live_site.folder / "torch.py").write_text("raise ImportError('somebody imported torch')\n")

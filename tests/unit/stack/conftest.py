@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,3 @@ from tests.unit.stack.distributions import Site
 def site(tmp_path: Path) -> Site:
     """A site-packages folder that is not on this process's path."""
     return Site(tmp_path / "site")
-
-
-@pytest.fixture
-def live_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A site-packages folder from which this process imports."""
-    site = Site(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(site.folder))
-    importlib.invalidate_caches()
-    return site

@@ -8,38 +8,19 @@ that a component in the wrong place is seen.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import Amounts, CacheKey, Lease, window_floor
+from jackfield.hookspecs import Amounts, CacheKey, window_floor
+from jackfield.testing.conformance.cache_keys import Prefix, Request
 from jackfield_cache_prefix.options import Eviction
 from jackfield_cache_prefix.radix_cache import RadixCache
 
-Prefix = tuple[bytes, tuple[int, ...]]
 POOL = 4096
 EVICTIONS: tuple[Eviction, ...] = get_args(Eviction)
-
-
-@dataclass
-class Request:
-    """row: slot of each computed token, owned from lease.length on; floor: where its window begins."""
-
-    namespace: bytes
-    tokens: list[int]
-    lease: Lease
-    floor: int
-    row: list[int] = field(default_factory=list)
-    final: bool = False
-
-    def prefix(self, length: int) -> Prefix:
-        return (self.namespace, tuple(self.tokens[:length]))
-
-    def key(self, length: int) -> CacheKey:
-        return CacheKey(namespace=self.namespace, tokens=np.array(self.tokens[:length], dtype=np.int32))
 
 
 class Model:

@@ -1,11 +1,9 @@
-"""A rig for model tests: tiny transformers checkpoints, our model on them, dense attention, ranks as threads."""
+"""A rig for model tests: tiny transformers checkpoints, and our model on them."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,78 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from jackfield.hookspecs import AttentionLayer, LoadReport, Ops, PostAttention, PreAttention, Shard, Weight
+from jackfield.hookspecs import LoadReport, Ops, Shard, Weight
 from jackfield.layers.builder import TorchBuilder
+from jackfield.testing.dense_context import DenseContext, Ranks
 from jackfield_models_llama.model import Llama
 from jackfield_models_llama.shape import describe
 from jackfield_ops_torch.ops import TorchOps
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-
-
-class Ranks:
-    """Tensor-parallel ranks in one process: each runs in a thread and meets the others in `all_reduce`."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.barrier = threading.Barrier(size)
-        self.given: dict[int, torch.Tensor] = {}
-
-    def all_reduce(self, rank: int, x: torch.Tensor) -> torch.Tensor:
-        self.given[rank] = x
-        self.barrier.wait()
-        total = sum(self.given[other] for other in range(1, self.size)) + self.given[0]
-        self.barrier.wait()
-        return total
-
-    def run(self, work: Callable[[int], Any]) -> list[Any]:
-        def guarded(rank: int) -> Any:
-            try:
-                return work(rank)
-            except BaseException:
-                self.barrier.abort()
-                raise
-
-        with ThreadPoolExecutor(self.size) as pool:
-            return list(pool.map(guarded, range(self.size)))
-
-
-class DenseContext:
-    """A `ForwardContext` for one sequence without a KV cache: attention over the sequence itself."""
-
-    def __init__(self, ops: Ops, length: int, *, ranks: Ranks | None = None, rank: int = 0) -> None:
-        self.ops = ops
-        self.positions = torch.arange(length)
-        self.ranks = ranks
-        self.rank = rank
-
-    def attend(
-        self, layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None
-    ) -> torch.Tensor:
-        assert k is not None
-        assert v is not None
-        groups = layer.num_heads // layer.num_kv_heads
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        scores = torch.einsum("qhd,khd->hqk", q, k) * layer.scale
-        ahead = self.positions[None, :] - self.positions[:, None]
-        hidden = ahead > 0
-        if layer.window is not None:
-            hidden |= ahead <= -layer.window
-        probs = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1, dtype=torch.float32).to(q.dtype)
-        return torch.einsum("hqk,khd->qhd", probs, v).flatten(1)
-
-    def pre_attention(
-        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-        return self.ops.pre_attention(block, x, residual, self)
-
-    def post_attention(
-        self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.ops.post_attention(block, attended, residual, self)
-
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        return x if self.ranks is None else self.ranks.all_reduce(self.rank, x)
 
 
 def read_safetensors(path: Path) -> Iterator[Weight]:
@@ -166,7 +100,8 @@ class Rig:
         embeds: torch.Tensor | None = None,
         **where: Any,
     ) -> torch.Tensor:
-        ctx = DenseContext(ops or TorchOps(), len(ids), **where)
+        ctx = DenseContext(ops or TorchOps(), **where)
+        ctx.step([(0, len(ids))])
         with torch.inference_mode():
             return model.logits(model.forward(torch.tensor(ids), ctx, embeds), ctx)
 

@@ -11,6 +11,7 @@ import torch
 from transformers import LlamaConfig, MistralConfig, SmolLM3Config
 
 from jackfield.testing.conformance import ModelConformance
+from jackfield.testing.model_variations import ROPES as SCALED
 
 BASE: dict[str, Any] = {
     "vocab_size": 97,
@@ -28,25 +29,7 @@ IDS = [int(i) for i in np.random.default_rng(3).integers(0, 97, 60)]
 
 ROPES: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default", "rope_theta": 500.0},
-    "linear": {"rope_type": "linear", "factor": 2.5, "rope_theta": 10000.0},
-    "dynamic": {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 10000.0},
-    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0},
-    "llama3": {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-        "rope_theta": 500000.0,
-    },
-    "longrope": {
-        "rope_type": "longrope",
-        "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
-        "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5],
-        "original_max_position_embeddings": 32,
-        "factor": 4.0,
-        "rope_theta": 10000.0,
-    },
+    **{name: {**rope, "rope_theta": 500000.0 if name == "llama3" else 10000.0} for name, rope in SCALED.items()},
 }
 
 VARIANTS: dict[str, Any] = {
