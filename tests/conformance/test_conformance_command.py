@@ -106,3 +106,13 @@ def test_without_pytest_it_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", without)
     assert main(["conformance", "schedule_policy.fcfs"]) == 2
     assert "pytest cannot be imported here: pip install 'jackfield[testing]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("end", "told"), [("os._exit(0)", "code 0"), ("os.kill(os.getpid(), 9)", "signal Killed")])
+def test_a_plugin_that_ends_the_process_does_not_pass(
+    end: str, told: str, live_site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = plugin_row("schedule_policy", "crash")
+    live_site.add("acme-crash", row, sources={"crash": f"import os\n{end}\n"})
+    assert main(["conformance", "schedule_policy.crash", "--check", "loads"]) == 2
+    assert f"the tests of schedule_policy.crash came to no end: pytest ended with {told}" in capsys.readouterr().err

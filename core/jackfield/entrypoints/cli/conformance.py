@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -195,11 +196,19 @@ def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[s
             check=False,
             env=environment,
         )
-        if ended.returncode > 1 and ended.returncode != 5:  # neither "all passed", "some failed" nor "none chosen"
+        # Neither "all passed", "some failed" nor "none chosen"; or a plugin ended the process, with whatever code.
+        if ended.returncode not in (0, 1, 5) or not report.is_file():
             told = "" if namespace.debug else f":\n{ended.stdout.strip()[-2000:]}"
-            raise ConfigurationError(f"conformance: pytest ended with code {ended.returncode}{told}")
+            raise ConfigurationError(
+                f"conformance: the tests of {', '.join(chosen)} came to no end: pytest ended with "
+                f"{_ending(ended.returncode)}{told}"
+            )
         document: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
         return document
+
+
+def _ending(code: int) -> str:
+    return f"code {code}" if code >= 0 else f"signal {signal.strsignal(-code) or -code}"
 
 
 def _source(chosen: dict[str, _Chosen], device: str) -> str:

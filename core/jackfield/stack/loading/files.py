@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from jackfield.stack.discovery.plugin_file import Unreadable, read_source
+from jackfield.stack.discovery.plugin_file import read_source
 
 
 class FileChanged(Exception):
@@ -71,6 +71,3 @@ def declared_kinds(module: ModuleType) -> frozenset[str]:
     """The kinds that a one-file plugin's constants declare, by which its module may hold hooks of each."""
     table, tables = getattr(module, "PLUGIN", None), getattr(module, "PLUGINS", ())
     return frozenset(entry["kind"] for entry in ([table] if table else tables))
-
-
-__all__ = ["FileChanged", "Unreadable", "declared_kinds", "file_digest", "import_file", "missing_sibling"]
