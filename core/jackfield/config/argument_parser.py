@@ -8,6 +8,21 @@ from typing import Any, NoReturn
 
 from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
 
+MANY_FLAGS = 20
+"""From so many flags on the first lines of --help say only that there are some: the list of all is what follows."""
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Counts the indentation of subcommands in, so that the longest name has its summary beside it too."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            longest = max(len(name) for name in action.choices)
+            self._action_max_length = max(
+                self._action_max_length, longest + self._current_indent + self._indent_increment
+            )
+
 
 class ArgumentParser(argparse.ArgumentParser):
     """No abbreviations, and a ConfigurationError that offers the nearest flag.
@@ -18,6 +33,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", _HelpFormatter)
         super().__init__(*args, **kwargs)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -25,6 +41,12 @@ class ArgumentParser(argparse.ArgumentParser):
         if rest:
             raise refuse([self._unknown(word) for word in _flags_or_all(rest)])
         return found, rest
+
+    def format_help(self) -> str:
+        if self.usage is None and len(self._option_string_actions) > MANY_FLAGS:
+            places = [_place(action) for action in self._actions if not action.option_strings]
+            self.usage = " ".join(["%(prog)s", *places, "[FLAG ...]"])
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise ConfigurationError(f"{self.prog}: {message}")
@@ -41,6 +63,12 @@ class ArgumentParser(argparse.ArgumentParser):
             return f"{self.prog}: unexpected argument {word!r}"
         meant = did_you_mean(name, self._option_string_actions) or "; --help lists all"
         return f"{self.prog}: unknown flag {name}{meant}"
+
+
+def _place(action: argparse.Action) -> str:
+    """A positional argument in the line of usage."""
+    name = action.metavar if isinstance(action.metavar, str) else action.dest
+    return f"[{name}]" if action.nargs in ("?", "*") else name
 
 
 def _flags_or_all(words: Sequence[str]) -> list[str]:

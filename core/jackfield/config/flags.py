@@ -18,12 +18,20 @@ __all__ = ["ArgumentParser", "add_server_args", "parse_server_args", "server_arg
 
 STACK_DEST = "stack"
 
+SOURCES = (
+    "Each setting has a flag, an environment variable (--max-skips: JACKFIELD_MAX_SKIPS) and a key of a TOML file (--stack; "
+    "max_skips); a flag goes before a variable, and a variable before the file. Plugins have flags for their options, too: --help "
+    "shows those of plugins that are named beside it, by flags, variables or --stack."
+)
+
 OPTION_FLAGS_DEST = "option_flags"
 """Where the command line leaves the flags of plugins' options, which argparse does not know: `OptionFlag`s."""
 
 
 def add_server_args(parser: argparse.ArgumentParser, *, only: Container[str] | None = None) -> None:
     """All flags of ServerArgs, or those of the fields `only`, and --stack. Absent flags leave nothing in the namespace."""
+    if only is None:
+        parser.description = " ".join(text for text in (parser.description, SOURCES) if text)
     groups: dict[str, Any] = {}
     for facts in facts_of(ServerArgs).values():
         if only is not None and facts.name not in only:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints import cli
-from jackfield.entrypoints.cli import main
+from jackfield.entrypoints.cli import COMMANDS, main
 from jackfield.hookspecs import ModelSourceError
 from jackfield.managers.errors import RequestError
 from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
@@ -225,6 +226,16 @@ def test_plugins_list_tells_what_a_run_would_use_when_it_knows_the_run(
     assert "did you mean '--cache-policy'" in refusal(capsys, "plugins", "list", "--cache-polic", "x")
 
 
+def test_help_begins_with_what_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "generate", "--help").splitlines()
+    assert lines[:3] == ["usage: jackfield generate TEXT [FLAG ...]", "", lines[2]]
+    assert lines[2].startswith("Answer one prompt")
+    # Few flags stand in the first lines, as argparse writes them.
+    assert "[--json]" in output(capsys, "plugins", "doctor", "--help").splitlines()[0]
+    commands = output(capsys, "--help")
+    assert all(re.search(rf"^    {name} +[a-z]", commands, re.MULTILINE) for name in COMMANDS)
+
+
 def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> None:
     package = live_site.add(
         "acme-show",
@@ -233,14 +244,21 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> No
             "acme_policy": POLICY,
             "options": "from pydantic import BaseModel, Field\n"
             "class Options(BaseModel):\n    depth: int = Field(3, description='how deep')\n"
-            "    script: list[str | list[int]] = []\n",
+            "    script: list[str | list[int]] = []\n    most: float = float('inf')\n    on: bool = True\n"
+            "    made: list[str] = Field(default_factory=lambda: ['a'])\n",
         },
     )
     manifest = live_site.folder / package / "plugin.toml"
     manifest.write_text(manifest.read_text().replace("PACKAGE", package))
     (shown,) = json.loads(output(capsys, "plugins", "show", "schedule-policy.Acme_Policy", "--json"))
     assert (shown["name"], shown["status"], shown["flag"]) == ("acme-policy", "ok", "--schedule-policy")
-    assert shown["option_fields"] == [
+    assert shown["findings"] == []
+    assert [(field["name"], field["default"]) for field in shown["option_fields"][2:]] == [
+        ("most", float("inf")),
+        ("on", True),
+        ("made", ["a"]),
+    ]
+    assert shown["option_fields"][:2] == [
         {"name": "depth", "type": "integer", "default": 3, "required": False, "description": "how deep"},
         {
             "name": "script",
@@ -253,6 +271,8 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str], live_site: Site) -> No
     text = output(capsys, "plugins", "show", "schedule_policy.acme-policy")
     assert "--schedule-policy.acme-policy.NAME VALUE" in text
     assert "how deep" in text
+    assert re.search(r"on +boolean +true", text)
+    assert re.search(r'made +array of string +\["a"\]', text)
     assert package not in sys.modules
 
 

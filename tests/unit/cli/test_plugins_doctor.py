@@ -137,7 +137,9 @@ FOUND = {
     "schedule_policy.crashing": [
         "error examination: its examination failed: the process of jackfield.stack.diagnosis.examination ended"
     ],
-    "schedule_policy.bad-default": ["error options: the defaults of PACKAGE:Options are not values that it takes"],
+    "schedule_policy.bad-default": [
+        "error options: the defaults of PACKAGE:Options are not values that it takes: depth must be a whole number, not 'deep'"
+    ],
     "schedule_policy.no-schema": ["error options: PACKAGE:Options has no JSON schema"],
     "schedule_policy.bad-probe": ["error probe: its probe PACKAGE:check has the unknown argument 'ned'; did you mean 'need'?"],
     "model.bad-model": [

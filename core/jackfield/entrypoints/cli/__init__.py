@@ -27,12 +27,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "serve": ("jackfield.entrypoints.cli.serve", "serve a model over HTTP"),
         "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
-        "plugins": ("jackfield.entrypoints.cli.plugins", "show which plugins are installed"),
-        "conformance": ("jackfield.entrypoints.cli.conformance", "test a plugin against the contract of its kind"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
-        "new": ("jackfield.entrypoints.cli.new", "write the package of a new plugin"),
         "lock": ("jackfield.entrypoints.cli.lock", "write down what a run is made of, for --locked"),
         "why": ("jackfield.entrypoints.cli.why", "tell what became of a request, and why"),
+        "plugins": (
+            "jackfield.entrypoints.cli.plugins",
+            "show which plugins are installed, and whether they are sound",
+        ),
+        "conformance": ("jackfield.entrypoints.cli.conformance", "test a plugin against the contract of its kind"),
+        "new": ("jackfield.entrypoints.cli.new", "write the package of a new plugin"),
     }
 )
 """Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""
@@ -81,7 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(words: Sequence[str]) -> tuple[ArgumentParser, Mapping[str, ArgumentParser]]:
     """The parser of the line, and those of the subcommands; only the chosen one knows its flags."""
-    parser = ArgumentParser(prog="jackfield", description="A plugin-oriented LLM serving runtime.")
+    parser = ArgumentParser(
+        prog="jackfield",
+        description="A plugin-oriented LLM serving runtime.",
+        epilog="`jackfield COMMAND --help` tells more of each.",
+    )
     parser.add_argument("--version", action="version", version=f"jackfield {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     chosen = _chosen(words)

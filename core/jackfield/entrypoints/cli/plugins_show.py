@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -27,6 +28,8 @@ def show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:
         facts = {key: value for key, value in details.items() if value or value == 0}
         print_table(("FIELD", "VALUE"), [(key, _text(value)) for key, value in facts.items()])
         key = f"{details['kind']}.{details['name']}"
+        if details["status"] == Status.OK.value and not options:
+            print_table(("OPTION",), [], title="Options")
         if options:
             flag = f"{KINDS[details['kind']].flag}.{details['name']}.NAME VALUE"
             _print_fields("OPTION", options, f'Options, in [options."{key}"] or as {flag}')
@@ -42,13 +45,18 @@ def _print_fields(what: str, fields: list[dict[str, Any]], title: str) -> None:
             (
                 field["name"],
                 field["type"],
-                "required" if field["required"] else repr(field["default"]),
+                "required" if field["required"] else _as_written(field["default"]),
                 field["description"],
             )
             for field in fields
         ],
         title=title,
     )
+
+
+def _as_written(value: Any) -> str:
+    """As a stack file has it, for whoever copies it from here."""
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _details(row: PluginRow) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -14,10 +15,11 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 import jackfield.hookspecs as contract
 from jackfield.config.device import DeviceDescription, describe_device
+from jackfield.config.problems import plain_words
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.markers import PROJECT
 from jackfield.stack.diagnosis.global_state import changes, foreign_members, snapshot, touches_cuda
@@ -193,10 +195,18 @@ def _model(module: ModuleType, reference: str) -> dict[str, Any]:
         return answer | {"error": f"{reference} has no JSON schema: {told(error)}"}
     if not any(field["required"] for field in answer["fields"]):
         try:
-            model.model_validate_json(model().model_dump_json(by_alias=True), strict=True)
+            # By way of Python's JSON, which has an infinity, as the options of a run come.
+            given = json.dumps(model().model_dump(mode="json", by_alias=True, warnings=False))
+            model.model_validate_json(given, strict=True)
+        except ValidationError as error:
+            answer["defaults"] = "; ".join(_finding(detail) for detail in error.errors(include_url=False))
         except Exception as error:
             answer["defaults"] = told(error)
     return answer
+
+
+def _finding(detail: Any) -> str:
+    return f"{'.'.join(map(str, detail['loc'])) or '*'} {plain_words(detail)}, not {detail['input']!r}"
 
 
 def _probed(reference: str) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.stack.child import ChildFailure, call_in_child
@@ -84,7 +86,7 @@ def answer(order: dict[str, Any]) -> Any:
 def _schema_or_problem(plugin: SelectedPlugin) -> tuple[dict[str, Any], str]:
     assert plugin.manifest.options is not None
     try:
-        return _model(plugin, plugin.manifest.options).model_json_schema(), ""
+        return schema_of(_model(plugin, plugin.manifest.options)), ""
     except ConfigurationError as error:
         return {}, str(error)
 
@@ -96,9 +98,21 @@ def _model(plugin: SelectedPlugin, reference: str) -> type[BaseModel]:
     return model
 
 
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The model's JSON schema, with what its default factories give, which pydantic leaves out."""
+    schema = model.model_json_schema()
+    for name, field in model.model_fields.items():
+        entry = schema.get("properties", {}).get(field.alias or name)
+        if entry is None or "default" in entry or field.default_factory is None:
+            continue
+        if not field.default_factory_takes_validated_data:
+            entry["default"] = to_jsonable_python(field.get_default(call_default_factory=True), fallback=str)
+    return schema
+
+
 def described_fields(model: type[BaseModel]) -> list[dict[str, Any]]:
     """[{name, type, default, required, description}] of a model's fields, from its JSON schema."""
-    schema = model.model_json_schema()
+    schema = schema_of(model)
     required = set(schema.get("required", ()))
     return [
         {
@@ -117,9 +131,9 @@ def _type(entry: dict[str, Any], schema: dict[str, Any]) -> str:
     if "$ref" in entry:
         entry = schema["$defs"][entry["$ref"].rpartition("/")[2]]
     if "const" in entry:
-        return repr(entry["const"])
+        return json.dumps(entry["const"], ensure_ascii=False)
     if "enum" in entry:
-        return " | ".join(repr(value) for value in entry["enum"])
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in entry["enum"])
     arms = entry.get("anyOf") or entry.get("oneOf") or entry.get("allOf")
     if arms:
         return " | ".join(_type(arm, schema) for arm in arms)

@@ -50,7 +50,7 @@ class OptionField:
         """The words that it takes, if it takes no others."""
         if not all("enum" in arm or arm.get("type") == "null" for arm in self.alternatives):
             return ()
-        return tuple(str(value) for arm in self.alternatives for value in arm.get("enum", (NONE,)))
+        return tuple(_word(value) for arm in self.alternatives for value in arm.get("enum", (NONE,)))
 
     @property
     def type_text(self) -> str:
@@ -64,7 +64,7 @@ class OptionField:
                 return _parse(arm, text)
             except ValueError:
                 continue
-        choices = [str(value) for arm in self.alternatives for value in arm.get("enum", ())]
+        choices = [_word(value) for arm in self.alternatives for value in arm.get("enum", ())]
         meant = did_you_mean(text, choices) if choices else ""
         raise ValueError(f"{text!r} is not {self.type_text}{meant if 'did you mean' in meant else ''}")
 
@@ -107,9 +107,14 @@ def _alternatives(entry: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Ma
     return (entry,)
 
 
+def _word(value: Any) -> str:
+    """One of an option's values as it is typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _told(arm: Mapping[str, Any]) -> str:
     if "enum" in arm:
-        values = [str(value) for value in arm["enum"]]
+        values = [_word(value) for value in arm["enum"]]
         return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
     kind = arm.get("type")
     if kind == "array":
@@ -132,7 +137,7 @@ def _rank(arm: Mapping[str, Any]) -> int:
 def _parse(arm: Mapping[str, Any], text: str) -> Any:
     if "enum" in arm:
         for value in arm["enum"]:
-            if str(value) == text:
+            if _word(value) == text:
                 return value
         raise ValueError(text)
     match arm.get("type"):
