@@ -20,8 +20,8 @@ STACK_DEST = "stack"
 
 SOURCES = (
     "Each setting has a flag, an environment variable (--max-skips: JACKFIELD_MAX_SKIPS) and a key of a TOML file (--stack; "
-    "max_skips); a flag goes before a variable, and a variable before the file. Plugins have flags for their options, too: --help "
-    "shows those of plugins that are named beside it, by flags, variables or --stack."
+    "max_skips); a flag goes before a variable, and a variable before the file. Plugins have flags for their options, too: "
+    "--help shows those of plugins that are named beside it, by flags, variables or --stack."
 )
 
 OPTION_FLAGS_DEST = "option_flags"
