@@ -14,7 +14,7 @@ from jackfield import __version__
 from jackfield.entrypoints.cli import main
 from tests.unit.stack.distributions import POLICY, Site, plugin_row
 
-TWICE = POLICY.replace("return None", "return [0] * len(waiting)")
+TWICE = POLICY.replace("return None", "return [0] * len(waiting)\n\n    def observ(self, record):\n        pass")
 
 OPTIONS = """
 import pydantic
@@ -53,10 +53,11 @@ def test_a_policy_conforms_without_torch(tmp_path: Path, live_site: Site, capsys
 
 def test_what_does_not_conform_says_where(live_site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     live_site.add("acme-twice", plugin_row("schedule_policy", "twice"), sources={"twice": TWICE})
-    assert main(["conformance", "schedule_policy.twice", "--check", "order_gives"]) == 1
+    assert main(["conformance", "schedule_policy.twice", "--check", "order_gives or forgets"]) == 1
     shown = capsys.readouterr().out
     assert "[2] BadPolicyAnswer: order returned a row twice" in shown
-    assert "schedule_policy.twice does not conform: 3 failed, 2 passed" in shown
+    assert "schedule_policy.twice does not conform: 3 failed, 2 passed, 1 not claimed" in shown
+    assert "observe is not overridden; 'observ' is never called by a run" in shown
 
 
 def test_plugins_that_cannot_be_tested_or_loaded(

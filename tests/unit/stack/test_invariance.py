@@ -89,3 +89,17 @@ def test_a_claim_of_another_form_is_a_mistake_in_the_manifest() -> None:
     assert not parse_row({**table, "features": [*HERE, "batch_invariant"]}).problems
     (problem,) = parse_row({**table, "features": ["batch_invariant:float32"]}).problems
     assert "batch_invariant:<device>:<dtype>" in problem
+
+
+@pytest.mark.goal_row(6)
+def test_a_misspelt_feature_is_a_mistake_in_the_manifest_and_another_one_is_not() -> None:
+    table = {
+        "kind": "attention",
+        "name": "x",
+        "summary": "s",
+        "contract": {"attention": "1.0"},
+        "layouts": ["nhd-paged"],
+    }
+    assert not parse_row({**table, "features": ["soft_cap", "mixed", "window_sinks"]}).problems
+    (problem,) = parse_row({**table, "features": ["soft_cap", "windw"]}).problems
+    assert problem == "the feature 'windw' is unknown; did you mean 'window'?"

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from jackfield.stack.runtime.faults import Foreign
+from jackfield.hookspecs import FaultScope
+from jackfield.stack.errors import PluginStop
+from jackfield.stack.runtime.faults import FaultLedger, Foreign
 from jackfield.stack.runtime.metering import METHODS, Meter, merged
 
 pytestmark = pytest.mark.goal_row(31)
@@ -154,3 +156,27 @@ def test_processes_are_added() -> None:
 def test_what_runs_once_a_layer_is_not_metered() -> None:
     assert METHODS["attention"] == ("plan",)
     assert not {"model", "ops"} & set(METHODS)
+
+
+@pytest.mark.parametrize("method", ["plan", "attend"])
+def test_an_error_that_came_through_a_worker_names_the_plugin_that_raised(method: str) -> None:
+    class Backend:
+        def plan(self) -> None:
+            raise ValueError("no such head")
+
+        attend = plan
+
+    class Worker:
+        def launch(self) -> None:
+            getattr(backend, method)()
+
+    meter = Meter()
+    backend, worker = meter.watch("attention.mine", Backend()), meter.watch("worker.torch", Worker())
+    with pytest.raises(ValueError, match="no such head") as raised:
+        worker.launch()
+    with pytest.raises(
+        PluginStop, match=r"plugin attention\.mine, which worker\.torch called, failed .*: no such head"
+    ):
+        FaultLedger().record("worker.torch", FaultScope.STOP, raised.value)
+    assert "attend" not in meter.costs()["worker.torch"]
+    assert set(meter.costs().get("attention.mine", {})) <= {"plan"}

@@ -1,18 +1,45 @@
-"""The claim "batch_invariant" in a manifest's features: a row's result does not depend on its batch.
+"""A manifest's features: the names that the contract knows, and how the claim "batch_invariant" is written.
 
-Bare, it is made for every device and dtype that the plugin lists; "batch_invariant:<device>:<dtype>" is for one pair.
+Plugins may agree on features of their own; what is nearly a known name is a misspelling of it. "batch_invariant" says that a row's
+result does not depend on its batch: bare, for every device and dtype that the plugin lists; as "batch_invariant:<device>:<dtype>",
+for one pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from types import MappingProxyType
 
 FEATURE = "batch_invariant"
 
+KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "attention": ("window", "soft_cap", "mixed", "non_causal", FEATURE),
+        "cache": ("cached_tokens", "forest", "evicted", "window"),
+        "event_loop": ("overlap",),
+        "worker": (
+            *("async", "kv_move", "logprobs", "prompt_logprobs", "penalties", "logit_bias", "min_new_tokens"),
+            *("logits_processors", FEATURE),
+        ),
+        "ops": (FEATURE,),
+    }
+)
+"""Kind -> the features of docs/contract.md."""
 
-def claim_problems(features: Sequence[str]) -> list[str]:
-    """Claims that are written wrongly."""
-    return [
+LIKENESS = 0.8
+"""From here on an unknown name is a misspelling and no feature of somebody else's: "windw", but not "window_sinks"."""
+
+
+def claim_problems(kind: str, features: Sequence[str]) -> list[str]:
+    """Features that are written wrongly."""
+    known = KNOWN.get(kind, ())
+    meant = {
+        name: get_close_matches(name, known, n=1, cutoff=LIKENESS)
+        for name in (feature.split(":")[0] for feature in features)
+        if name not in known
+    }
+    return [f"the feature {name!r} is unknown; did you mean {near[0]!r}?" for name, near in meant.items() if near] + [
         f"the feature {feature!r} has neither the form {FEATURE!r} nor '{FEATURE}:<device>:<dtype>'"
         for feature in features
         if feature.split(":")[0] == FEATURE and feature.count(":") not in (0, 2)

@@ -159,7 +159,7 @@ def _kind_problems(row: ManifestRow) -> list[str]:
     for key in _MUST_SAY.get(row.kind, ()):
         if not getattr(row, key):
             problems.append(f"a plugin of kind {row.kind!r} must list its {key}")
-    problems.extend(claim_problems(row.features))
+    problems.extend(claim_problems(row.kind, row.features))
     if row.kind == "worker":
         problems.extend(
             f"a worker cannot need {need!r}{did_you_mean(need, WORKER_NEEDS)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +29,22 @@ def ready_for(error: BaseException) -> BaseException:
     foreign = Foreign(named(error))
     foreign.__cause__ = error
     return foreign
+
+
+_RAISED_BY = "_jackfield_raised_by"
+
+
+def blame(error: BaseException, plugin: str) -> None:
+    """Note on the error that it came out of the code of plugin "kind.instance". A worker calls other plugins, and whoever books
+    an error as the worker's can tell whose it was; the innermost is believed."""
+    if not hasattr(error, _RAISED_BY):
+        with suppress(Exception):  # an error's class may let nobody set attributes
+            setattr(error, _RAISED_BY, plugin)
+
+
+def _who(plugin: str, error: BaseException) -> str:
+    inner = getattr(error, _RAISED_BY, plugin)
+    return plugin if inner == plugin else f"{inner}, which {plugin} called,"
 
 
 MAX_WORDS = 2000
@@ -78,7 +95,7 @@ class FaultLedger:
 
         Raises PluginStop from `error` for STOP, for a DEGRADE that reached the limit, and for anything in mode "raise".
         """
-        message = words(error)
+        message, who = words(error), _who(plugin, error)
         with self._lock:
             account = self._accounts.setdefault(plugin, _Account())
             account.count += 1
@@ -90,11 +107,11 @@ class FaultLedger:
             quarantine = scope is FaultScope.COUNT and in_scope >= self.limit and not account.quarantined
             account.quarantined |= quarantine
         if first:
-            _log.error("plugin %s failed (scope %s): %s", plugin, scope.value, message, exc_info=error)
+            _log.error("plugin %s failed (scope %s): %s", who, scope.value, message, exc_info=error)
         if self.mode == "raise":
-            raise PluginStop(f"plugin {plugin} failed and --plugin-faults is 'raise': {message}") from error
+            raise PluginStop(f"plugin {who} failed and --plugin-faults is 'raise': {message}") from error
         if scope is FaultScope.STOP:
-            raise PluginStop(f"plugin {plugin} failed and the replica cannot go on: {message}") from error
+            raise PluginStop(f"plugin {who} failed and the replica cannot go on: {message}") from error
         if scope is FaultScope.DEGRADE and in_scope >= self.limit:
             raise PluginStop(
                 f"plugin {plugin} failed {in_scope} times, the limit is {self.limit}: {message}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
-from jackfield.stack.runtime.faults import ready_for
+from jackfield.stack.runtime.faults import blame, ready_for
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,11 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks. `sizes` of a cache only reads numbers."""
 
+_NAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({"attention": ("attend",)})
+"""What is called too often to be metered, and whose errors say all the same whose they are."""
+
 _WITHIN = "_jackfield_metered"
-"""The attribute of a metered function that is the function itself."""
+"""The attribute of a wrapped function that is the function itself."""
 
 SECONDS_BETWEEN_LINES = 60.0
 """Of one method that overruns its budget again and again."""
@@ -122,7 +125,9 @@ class Meter:
             except BaseException as error:
                 if not isinstance(error, expected):
                     cost.exceptions += 1
+                blame(error, plugin)
                 if (known := ready_for(error)) is not error:
+                    blame(known, plugin)
                     raise known from error
                 raise
             finally:
@@ -138,12 +143,17 @@ class Meter:
     def watch(self, plugin: str, made: T, *, expected: tuple[type[BaseException], ...] = ()) -> T:
         """Meter the methods of a plugin's object that stand in `METHODS` for its kind. plugin: "kind.instance". An object that
         comes again, because its plugin has but one, is metered once, for who watched it last."""
-        for method in METHODS[plugin.partition(".")[0]]:
+        kind = plugin.partition(".")[0]
+        for method in (*METHODS[kind], *_NAMED.get(kind, ())):
             function = getattr(made, method, None)
             if function is not None:
                 function = getattr(function, _WITHIN, function)
+                metered = method in METHODS[kind]
+                wrapped = (
+                    self.wrap(plugin, method, function, expected=expected) if metered else _named(plugin, function)
+                )
                 # Past a `__setattr__` of the plugin's own, that of a frozen dataclass for instance.
-                object.__setattr__(made, method, self.wrap(plugin, method, function, expected=expected))
+                object.__setattr__(made, method, wrapped)
         return made
 
     def costs(self) -> Costs:
@@ -184,3 +194,16 @@ def merged(*tables: Costs) -> Costs:
                 for name, value in row.items():
                     into[name] += value
     return sums
+
+
+def _named(plugin: str, function: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            blame(error, plugin)
+            raise
+
+    setattr(named, _WITHIN, function)
+    return named

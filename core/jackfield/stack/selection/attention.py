@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jackfield.config.device import DeviceDescription
-from jackfield.config.errors import ConfigurationError
+from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KVLayout, ModelShape, Need
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
@@ -100,7 +100,8 @@ class AttentionSelection:
             problems += feature_problems(row, self._shape.features, f"the model {self._shape.architecture}")
         layouts = tuple(name for name in self._known if name in manifest.layouts)
         if not layouts:
-            problems.append(f"it accepts only KV layouts that nobody declares: {', '.join(manifest.layouts)}")
+            hint = did_you_mean(manifest.layouts[0], self._known, noun="declared") if len(manifest.layouts) == 1 else ""
+            problems.append(f"it accepts only KV layouts that nobody declares: {', '.join(manifest.layouts)}{hint}")
         if problems:
             return (), problems
         fitting: list[str] = []

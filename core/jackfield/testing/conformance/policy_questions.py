@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,13 @@ from jackfield.testing.conformance.policy_tables import MadeTable, made_view
 def overrides(policy: SchedulePolicy, method: str) -> bool:
     """Whether the scheduler would call it."""
     return getattr(type(policy), method) is not getattr(SchedulePolicy, method)
+
+
+def not_overridden(policy: SchedulePolicy, method: str) -> str:
+    """That it would not be called, and what may have been meant to be it."""
+    own = [name for name in dir(type(policy)) if not name.startswith("_") and not hasattr(SchedulePolicy, name)]
+    meant = get_close_matches(method, own, n=1, cutoff=0.8)
+    return f"{method} is not overridden" + (f"; {meant[0]!r} is never called by a run" if meant else "")
 
 
 def questions(

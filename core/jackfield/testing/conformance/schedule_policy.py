@@ -24,7 +24,7 @@ from jackfield.hookspecs import (
 from jackfield.managers.scheduler.policy_guard import checked_budget, checked_rows
 from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, peak_bytes
-from jackfield.testing.conformance.policy_questions import check_order, overrides, questions
+from jackfield.testing.conformance.policy_questions import check_order, not_overridden, overrides, questions
 from jackfield.testing.conformance.policy_swap import OnePolicy
 from jackfield.testing.conformance.policy_tables import MadeTable, made_record, made_view
 from jackfield.testing.conformance.snapshot import module_state, same, size, snapshot
@@ -108,7 +108,7 @@ class SchedulePolicyConformance(Conformance):
         """`take` answers with 0 to `most` tokens, or HOLD."""
         policy, waiting = self.policy(), MadeTable(40, 1)
         if not overrides(policy, "take"):
-            self.not_claimed("take is not overridden")
+            self.not_claimed(not_overridden(policy, "take"))
         view = self.view(waiting, 1)
         for row in range(len(waiting)):
             for most in (1, 7, 100_000):
@@ -121,7 +121,7 @@ class SchedulePolicyConformance(Conformance):
         """`victims` answers with distinct rows of the running requests, for a waiting one and for memory alone."""
         policy, waiting = self.policy(), MadeTable(20, 1)
         if not overrides(policy, "victims"):
-            self.not_claimed("victims is not overridden")
+            self.not_claimed(not_overridden(policy, "victims"))
         table = MadeTable(running, 2)
         for need in (Amounts(slots=0), Amounts(slots=10**9)):
             for row in (*range(len(waiting)), None):
@@ -184,7 +184,7 @@ class SchedulePolicyConformance(Conformance):
         """What `observe` keeps does not grow with the number of requests ever served."""
         policy = self.policy()
         if not overrides(policy, "observe"):
-            self.not_claimed("observe is not overridden")
+            self.not_claimed(not_overridden(policy, "observe"))
         sizes = []
         for step in range(1, 1201):
             policy.observe(made_record(2 * step, [step, step + 10**6]))
