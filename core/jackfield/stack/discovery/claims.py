@@ -1,8 +1,8 @@
 """A manifest's features: the names that the contract knows, and how the claim "batch_invariant" is written.
 
-Plugins may agree on features of their own; what is nearly a known name is a misspelling of it. "batch_invariant" says that a row's
-result does not depend on its batch: bare, for every device and dtype that the plugin lists; as "batch_invariant:<device>:<dtype>",
-for one pair.
+Plugins may agree on features of their own; what is nearly a known name is a misspelling of it. "batch_invariant" says that
+a row's result does not depend on its batch: bare, for every device and dtype that the plugin lists; as
+"batch_invariant:<device>:<dtype>", for one pair.
 """
 
 from __future__ import annotations
