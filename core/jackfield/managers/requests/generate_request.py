@@ -21,7 +21,7 @@ class GenerateRequest:
     cache_salt         see `cache_salt`, or one a prompt
     priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
     session_params     a mapping, see `session_params`; for one prompt with one answer
-    return_logprob .. return_text_in_logprobs   see `logprob_fields`, or one a prompt (but the last)
+    return_logprob .. return_text_in_logprobs   see `fields.logprobs`, or one a prompt (but the last)
     """
 
     prompt: str | Sequence[str] | None = None

@@ -1,7 +1,7 @@
 """One-file plugins: a Python file whose constant PLUGIN (or PLUGINS) is its manifest. Read with `ast`, never imported here.
 
-The constant has the keys of `plugin.toml`; `options`, `probe` and `parameters` name things of the same file. Loading is
-`file_loading`'s business.
+The constant has the keys of `plugin.toml`; `options`, `probe` and `parameters` name things of the same file. Loading is the
+business of `stack.loading.files`.
 """
 
 from __future__ import annotations

@@ -49,9 +49,8 @@ def is_over(row: Deprecation) -> bool:
 
 def hook_uses(kind: str, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[Deprecation, Callable[..., Any]]]:
     """What implementations of hooks use, each with the function."""
-    from jackfield.stack.loading.implementations import (
-        declared_parameters,
-    )  # brings in the contract, which a list of plugins spares
+    # Here, because it brings in the contract, which a list of plugins spares.
+    from jackfield.stack.loading.implementations import declared_parameters
 
     for row in deprecations_of(kind):
         name, _, argument = row.subject.rstrip(")").partition("(")
