@@ -121,6 +121,9 @@ class Faults:
     def quarantined(self, plugin: str) -> bool:
         return False
 
+    def begin_anew(self, plugin: str) -> None:
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:

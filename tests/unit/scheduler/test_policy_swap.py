@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import RequestTable, SchedulePolicy, SchedulerView, StepRecord
 from jackfield.managers.story import story
 from jackfield.stack.errors import PluginStop
+from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.testing.scheduler_harness import ArrivalOrder, SchedulerHarness
 from jackfield_cache_prefix.radix_cache import RadixCache
 from jackfield_scheduler_loops.overlap import OverlapLoop
@@ -67,6 +68,32 @@ def test_the_new_policy_starts_with_what_is_there_and_orders_from_then_on() -> N
     assert seen.observed[0] == 2
     assert all(run.answers[rid].ids == run.expected(rid, n) for rid, n in (("first", 3), ("second", 2), ("third", 2)))
     run.assert_at_rest()
+
+
+class Failing(ArrivalOrder):
+    def order(self, waiting: RequestTable, view: SchedulerView) -> None:
+        raise ValueError("not today")
+
+
+def test_what_another_policy_did_under_its_name_is_not_held_against_the_new_one() -> None:
+    source, ledger = InstalledPolicies(), FaultLedger(limit=3)
+    run = harness(source, ledger=ledger)
+
+    def two_faults() -> None:
+        source.handed["lpm"] = Failing()
+        run.swap("lpm")
+        for _ in range(2):
+            run.submit([1, 2], max_new_tokens=1)
+            run.turn()
+
+    two_faults()
+    run.swap("fcfs")
+    two_faults()  # an edited file is swapped in under the same name in this way
+    account = ledger.snapshot()["schedule_policy.lpm"]
+    assert (account["count"], account["by_scope"]) == (4, {"degrade": 4})
+    run.submit([1, 2], max_new_tokens=1)
+    with pytest.raises(PluginStop, match="failed 3 times, the limit is 3"):
+        run.turn()
 
 
 def test_every_record_tells_of_the_swap() -> None:

@@ -50,6 +50,11 @@ class PolicyGuard:
         self.preempts = type(policy).victims is not SchedulePolicy.victims
         self.observes = type(policy).observe is not SchedulePolicy.observe
 
+    def take_over(self, policy: SchedulePolicy, name: str) -> None:
+        """As `swap`, and what another policy did under this name is not held against it."""
+        self._ledger.begin_anew(name)
+        self.swap(policy, name)
+
     def metered(self, policy: SchedulePolicy, name: str) -> SchedulePolicy:
         """The same object; its calls are counted and timed from now on."""
         return self._meter.watch(name, policy)

@@ -168,7 +168,7 @@ class PolicySwaps:
                 f"{new.selected.described} could not start with what runs and waits here: {named(error)}"
             ) from error
         before, selected = self._source.running, new.selected
-        self._guard.swap(new.policy, selected.key)
+        self._guard.take_over(new.policy, selected.key)
         self.epoch += 1
         change = StackChanged(
             epoch=self.epoch,

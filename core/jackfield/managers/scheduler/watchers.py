@@ -30,6 +30,10 @@ class Ledger(Protocol):
         """Whether this plugin must not be called any more. Asked only of plugins whose faults are counted."""
         ...
 
+    def begin_anew(self, plugin: str) -> None:
+        """A plugin was put in the place of another, perhaps under the same name: it has no faults yet."""
+        ...
+
 
 class NoObservers:
     def listens(self, hook_name: str) -> bool:
@@ -47,3 +51,6 @@ class LoggingLedger:
 
     def quarantined(self, plugin: str) -> bool:
         return False
+
+    def begin_anew(self, plugin: str) -> None:
+        return None

@@ -72,6 +72,7 @@ class _Account:
     by_scope: dict[str, int] = field(default_factory=dict)
     last: str = ""
     quarantined: bool = False
+    forgiven: int = 0
 
 
 class FaultLedger:
@@ -101,7 +102,7 @@ class FaultLedger:
             account.count += 1
             account.by_scope[scope.value] = account.by_scope.get(scope.value, 0) + 1
             account.last = named(error)
-            in_scope = account.by_scope[scope.value]
+            in_scope = account.by_scope[scope.value] - (account.forgiven if scope is FaultScope.DEGRADE else 0)
             first = (plugin, type(error)) not in self._logged
             self._logged.add((plugin, type(error)))
             quarantine = scope is FaultScope.COUNT and in_scope >= self.limit and not account.quarantined
@@ -118,6 +119,14 @@ class FaultLedger:
             ) from error
         if quarantine:
             _log.error("plugin %s failed %d times and is switched off until the restart", plugin, in_scope)
+
+    def begin_anew(self, plugin: str) -> None:
+        """Other code stands under this name from now on: the faults so far stay counted, but bring no limit nearer, and its first
+        one is logged with its traceback."""
+        with self._lock:
+            self._logged = {key for key in self._logged if key[0] != plugin}
+            if (account := self._accounts.get(plugin)) is not None:
+                account.forgiven = account.by_scope.get(FaultScope.DEGRADE.value, 0)
 
     def quarantined(self, plugin: str) -> bool:
         """Whether this plugin must not be called any more."""
