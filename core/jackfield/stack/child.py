@@ -15,12 +15,14 @@ import sys
 import tempfile
 import threading
 import traceback
+from contextlib import suppress
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.stack.errors import PLUGIN_ERRORS
 
-_MAIN = "import sys; from jackfield.stack.child import serve_child; sys.exit(serve_child(sys.argv[1]))"
+# It waits for no thread that a plugin has left behind.
+_MAIN = "import os, sys; from jackfield.stack.child import serve_child; os._exit(serve_child(sys.argv[1]))"
 
 
 class ChildFailure(Exception):
@@ -66,23 +68,34 @@ def serve_child(module: str) -> int:
 
 
 def _fresh(module: str, request: str, limit: float | None) -> tuple[str, str, int]:
-    """What the child answered, what else it said, and its exit code."""
-    try:
-        ended = subprocess.run(
+    """What the child answered, what else it said, and its exit code.
+
+    Files and not pipes, and a session of its own: a plugin may have started processes that hold on to what they inherited. They
+    end with the child.
+    """
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as words:
+        asked.write(request.encode())
+        asked.seek(0)
+        child = subprocess.Popen(
             # -P: the child looks for modules where this process does, not in the folder in which the user happens to be.
             [sys.executable, "-P", "-c", _MAIN, module],
-            input=request,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=limit,
+            stdin=asked,
+            stdout=told,
+            stderr=words,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        raise ChildFailure(f"it had not answered after {limit:g} seconds, and was killed") from None
-    return ended.stdout, ended.stderr, ended.returncode
+        try:
+            code = child.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise ChildFailure(f"it had not answered after {limit:g} seconds, and was killed") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        for said in (told, words):
+            said.seek(0)
+        return told.read().decode(errors="replace"), words.read().decode(errors="replace"), code
 
 
 def _forked(module: str, request: str) -> tuple[str, str, int]:

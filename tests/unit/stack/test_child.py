@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 
-from jackfield.stack.child import may_fork
+from jackfield.stack.child import call_in_child, may_fork
+from tests.e2e.http.servers import until
 from tests.unit.stack.distributions import Site
 
 ASKED = """
@@ -61,6 +63,34 @@ def test_a_fork_and_a_fresh_interpreter_answer_alike(site: Site) -> None:
         ["ChildFailure", "SystemExit: 4"],
         ["ChildFailure", "the process of acme_asked ended with code 7: last words"],
     ]
+
+
+LEAVES = """
+import os, threading
+def answer(order):
+    threading.Thread(target=threading.Event().wait).start()
+    pid = os.fork()
+    if pid == 0:
+        threading.Event().wait()
+    return pid
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it forks")
+def test_nobody_waits_for_what_a_module_leaves_behind_and_it_ends_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.folder / "acme_leaves.py").write_text(LEAVES)
+    monkeypatch.syspath_prepend(str(site.folder))
+    left = call_in_child("acme_leaves", {}, fresh=True)
+    until(lambda: not lives(left))  # it is killed by then; whose child it has become takes it away
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_no_fork_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
