@@ -13,7 +13,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import load_server_args
 from jackfield.hookspecs import Need
-from jackfield.stack.diagnosis.inspection import check_options_in_child, describe_options_in_child
+from jackfield.stack.diagnosis.inspection import check_options_in_child, describe_models_in_child
 from jackfield.stack.digest import stack_hash
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.discovery.scan import discover
@@ -335,7 +335,8 @@ def test_probe_and_options_in_a_child(tmp_path: Path) -> None:
     assert probe_in_child(row, Need(device="cpu"), CPU) == ["not here"]
     assert row.module not in sys.modules
     assert probe_here(row, Need(device="cpu"), CPU) == ["not here"]
-    assert [field["name"] for field in describe_options_in_child(row)] == ["limit"]
+    ((schema, problem),) = describe_models_in_child([row])
+    assert (list(schema["properties"]), problem) == (["limit"], "")
     stack = resolved(file, schedule_policy="mine", options={"schedule_policy.mine": {"limt": 7}})
     with pytest.raises(ConfigurationError, match="did you mean 'limit'"):
         check_options_in_child(ResolvedStack(plugins=stack.of("schedule_policy")))

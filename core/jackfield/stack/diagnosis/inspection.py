@@ -29,19 +29,6 @@ def check_options_in_child(stack: ResolvedStack) -> None:
         _ask("check", checked)
 
 
-def describe_options_in_child(row: PluginRow) -> list[dict[str, Any]]:
-    """The options of a healthy row: [{name, type, default, required, description}]; [] if it has none.
-
-    Raises ConfigurationError if the plugin's options model cannot be imported.
-    """
-    return _described(row, manifest_of(row).options)
-
-
-def describe_parameters_in_child(row: PluginRow) -> list[dict[str, Any]]:
-    """The same of what a request may give to a healthy row."""
-    return _described(row, manifest_of(row).parameters)
-
-
 def describe_models_in_child(rows: Sequence[PluginRow]) -> list[tuple[dict[str, Any], str]]:
     """(JSON schema of the options model, "") of each healthy row, or ({}, what is wrong with it); {} if it has no options.
 
@@ -56,17 +43,9 @@ def describe_models_in_child(rows: Sequence[PluginRow]) -> list[tuple[dict[str, 
     return described
 
 
-def _described(row: PluginRow, reference: str | None) -> list[dict[str, Any]]:
-    if reference is None:
-        return []
-    plugin = as_selected(row, "its options are asked for")
-    described: list[dict[str, Any]] = _ask("describe", [plugin], reference)
-    return described
-
-
-def _ask(task: str, plugins: list[SelectedPlugin], model: str | None = None) -> Any:
+def _ask(task: str, plugins: list[SelectedPlugin]) -> Any:
     try:
-        return call_in_child(__name__, {"task": task, "model": model, "plugins": msgspec.to_builtins(plugins)})
+        return call_in_child(__name__, {"task": task, "plugins": msgspec.to_builtins(plugins)})
     except ChildFailure as error:
         raise ConfigurationError(f"the options could not be looked at: {error}") from error
 
@@ -78,9 +57,7 @@ def answer(order: dict[str, Any]) -> Any:
         for plugin in plugins:
             validated_options(plugin)
         return None
-    if order["task"] == "schemas":
-        return [_schema_or_problem(plugin) for plugin in plugins]
-    return described_fields(_model(plugins[0], order["model"]))
+    return [_schema_or_problem(plugin) for plugin in plugins]
 
 
 def _schema_or_problem(plugin: SelectedPlugin) -> tuple[dict[str, Any], str]:
