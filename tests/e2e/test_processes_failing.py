@@ -289,7 +289,9 @@ class Loop(Loop):
     def begin(self):
         os._exit(7)
 """
-    with pytest.raises(ReplicaFailed, match=r"the scheduler process \(pid \d+\) ended with code 7"):
+    with pytest.raises(
+        ReplicaFailed, match=r"the scheduler process \(pid \d+\) ended with code 7 while it started.*doctor"
+    ):
         small(tiny_model, event_loop=loop_plugin(site, "leaves", body))
 
 

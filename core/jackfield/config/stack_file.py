@@ -61,9 +61,8 @@ def read_stack_file(text: str | Path) -> tuple[Layer, Path]:
             )
         return common, folder
     if chosen not in named:
-        raise ConfigurationError(
-            f"{source}: there is no stack {chosen!r} in it{did_you_mean(chosen, named, noun='it has')}"
-        )
+        meant = did_you_mean(chosen, named, noun="it has") if named else f"; it has none: write [{_STACKS}.{chosen}]"
+        raise ConfigurationError(f"{source}: there is no stack {chosen!r} in it{meant}")
     stack = overlay(common, named[chosen])
     _drop_replaced(stack, common, named[chosen])
     return stack, folder
@@ -135,7 +134,7 @@ def _layer(table: Mapping[str, Any], folder: Path, source: str) -> tuple[Layer, 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError:
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         tomls = [name for name in beside if name.endswith(".toml") and name != "pyproject.toml"]
@@ -147,6 +146,8 @@ def _load(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"stack file {path}: is not UTF-8 text, so it is not TOML") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"stack file {path}: is not valid TOML: {error}") from error
+    except RecursionError:
+        raise ConfigurationError(f"stack file {path}: is nested too deeply") from None
 
 
 def _meant(name: str, fields: Mapping[str, Any]) -> str:

@@ -47,7 +47,10 @@ def toml_value(text: str) -> Any:
     """`text` as a TOML value. Raises ValueError if it is none."""
     if "\n" in text or "\r" in text:
         raise ValueError("a line break in a value")
-    return tomllib.loads(f"value = {text}")["value"]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def option_assignment(text: str) -> tuple[str, list[str], Any]:

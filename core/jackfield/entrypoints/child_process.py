@@ -78,7 +78,12 @@ class Child:
         if code < 0:
             why = " (from outside, or by the system for want of memory)" if -code == signal.SIGKILL else ""
             return f"the {self.role} process (pid {self.pid}) was killed by {_signal_name(-code)}{why}{told}"
-        return f"the {self.role} process (pid {self.pid}) ended with code {code}{told}"
+        hint = (
+            " while it started, without a word; `jackfield plugins doctor` tells of plugins whose import ends a process"
+            if self.ready is None and self.failed is None
+            else ""
+        )
+        return f"the {self.role} process (pid {self.pid}) ended with code {code}{told}{hint}"
 
     def send_signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -93,7 +93,7 @@ def read_lock(path: Path, source: str = FLAG) -> dict[str, Any]:
         raise ConfigurationError(f"{source}: there is no file {str(path)!r}; {again}") from None
     except OSError as error:
         raise ConfigurationError(f"{source}: {path} cannot be read: {error.strerror}; {again}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{source}: {path} is no lock, it is not TOML: {error}; {again}") from error
     version = document.get("schema_version")
     if version is None:

@@ -135,6 +135,13 @@ def test_every_stack_of_a_file_is_looked_at(text: str, said: str, tmp_path: Path
     assert said in refused(file)
 
 
+def test_a_file_without_named_stacks_and_one_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "plain.toml"
+    file.write_bytes(b"\xef\xbb\xbfmax_skips = 3\n")
+    assert load_server_args({}, {}, file)[0].max_skips == 3
+    assert "there is no stack 'fair' in it; it has none: write [stacks.fair]" in refused(f"{file}#fair")
+
+
 def test_a_file_may_have_the_separator_in_its_own_name(tmp_path: Path) -> None:
     file = tmp_path / "a#b.toml"
     file.write_text("port = 1\n[stacks.c]\nport = 2\n")

@@ -132,6 +132,7 @@ def test_a_path_on_the_command_line_is_not_relative_to_the_file(tmp_path: Path) 
         ("page_size = 'x'", "page_size: 'x' is not valid: it must be a whole number"),
         ('page_size = "16"', "must be a whole number (without quotes)"),
         ("page_size = ", "is not valid TOML"),
+        ("page_size = " + "[" * 3000, "is nested too deeply"),
         ("[stack]\nmetrics = [3]", "metrics"),
         (
             '[options."metrics.a"]\nx = 1\n[stack]\nmetrics = {plugin="a", options={x=2}}',

@@ -122,6 +122,8 @@ def test_several_plugins_and_a_layout(tmp_path: Path) -> None:
             "if True:\n    PLUGIN = {}",
             "no constant PLUGIN at its top level (line 2 is inside another statement). Write",
         ),
+        ("x = " + "y" * 200 + " z", "y... (invalid syntax)"),
+        ("PLUGIN = " + "-" * 100_000 + "1", "it is not valid Python: it is nested too deeply"),
         ("PLUGIN = dict(kind='gate')", "its PLUGIN (line 1) must be a literal"),
         ("PLUGIN = {'kind': K}", "its PLUGIN (line 1) must be a literal"),
         ("PLUGIN: dict = ['a']", "its PLUGIN must be a dict, such as:"),
@@ -340,3 +342,13 @@ def test_probe_and_options_in_a_child(tmp_path: Path) -> None:
     stack = resolved(file, schedule_policy="mine", options={"schedule_policy.mine": {"limt": 7}})
     with pytest.raises(ConfigurationError, match="did you mean 'limit'"):
         check_options_in_child(ResolvedStack(plugins=stack.of("schedule_policy")))
+
+
+def test_whose_options_end_their_process_is_told(tmp_path: Path) -> None:
+    sound = write(tmp_path, plugin_row("schedule_policy", "mine", options="Options"), code=OPTIONS)
+    code = "import os\nos._exit(3)\n"
+    ending = write(tmp_path, plugin_row("gate", "door", options="Options"), code=code, name="door.py")
+    rows = [row for row in discover([], files=[sound, ending]) if row.path is not None]
+    with pytest.raises(ConfigurationError) as caught:
+        describe_models_in_child(rows)
+    assert str(caught.value).startswith(f"gate plugin 'door' ({ending}): the options could not be looked at: ")

@@ -28,7 +28,7 @@ def show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:
         facts = {key: value for key, value in details.items() if value or value == 0}
         print_table(("FIELD", "VALUE"), [(key, _text(value)) for key, value in facts.items()])
         key = f"{details['kind']}.{details['name']}"
-        if details["status"] == Status.OK.value and not options:
+        if details["status"] == Status.OK.value and not details.get("options"):
             print_table(("OPTION",), [], title="Options")
         if options:
             flag = f"{KINDS[details['kind']].flag}.{details['name']}.NAME VALUE"

@@ -7,6 +7,7 @@ child that hangs is killed.
 from __future__ import annotations
 
 import enum
+import shlex
 import statistics
 import subprocess
 import sys
@@ -96,7 +97,8 @@ def examine_row(row: PluginRow, *, limit: float, bare: float) -> Examined:
     try:
         told = call_in_child("jackfield.stack.diagnosis.examination", order, fresh=True, limit=limit)
     except (ChildFailure, ConfigurationError) as error:
-        remedy = f"import {row.module} by hand: python -X faulthandler -c 'import {row.module}'"
+        run = f"-c 'import {row.module}'" if row.path is None else shlex.quote(str(row.path))
+        remedy = f"run it by hand: python -X faulthandler {run}"
         return Examined(row=row, findings=(_error("examination", f"its examination failed: {error}", remedy),))
     torch = any(step["torch"] for step in told["steps"].values())
     seconds = sum(step["seconds"] for step in told["steps"].values())

@@ -47,7 +47,12 @@ def _ask(task: str, plugins: list[SelectedPlugin]) -> Any:
     try:
         return call_in_child(__name__, {"task": task, "plugins": msgspec.to_builtins(plugins)})
     except ChildFailure as error:
-        raise ConfigurationError(f"the options could not be looked at: {error}") from error
+        if len(plugins) > 1:
+            # One of them ended the process of all: each by itself tells which.
+            for plugin in plugins:
+                _ask(task, [plugin])
+        whose = plugins[0].described if len(plugins) == 1 else ", ".join(plugin.described for plugin in plugins)
+        raise ConfigurationError(f"{whose}: the options could not be looked at: {error}") from error
 
 
 def answer(order: dict[str, Any]) -> Any:

@@ -24,6 +24,9 @@ from jackfield.stack.discovery.versions import incompatibilities
 ONE, SEVERAL, LAYOUTS = "PLUGIN", "PLUGINS", "LAYOUTS"
 """The constants: one plugin's table, a list of such tables, and the tables of KV layouts that an attention plugin declares."""
 
+LONGEST_LINE = 100
+"""Characters of a wrong line that a message shows."""
+
 MODULE_PREFIX = "jackfield_plugin_file_"
 
 _REFERENCES = ("options", "probe", "parameters")
@@ -101,10 +104,13 @@ def _parsed(source: bytes, path: Path) -> ast.Module:
         return ast.parse(source, filename=str(path))
     except SyntaxError as error:
         line = (error.text or "").strip()
+        line = line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + "..."
         place = "" if error.lineno is None else f"line {error.lineno}{': ' if line else ' '}{line}{' ' if line else ''}"
         raise Unreadable(f"it is not valid Python: {place}({error.msg})") from None
-    except (ValueError, RecursionError, MemoryError) as error:  # what else Python's own parser may raise
+    except ValueError as error:  # what else Python's own parser may raise
         raise Unreadable(f"it is not valid Python: {error}") from None
+    except (RecursionError, MemoryError):
+        raise Unreadable("it is not valid Python: it is nested too deeply") from None
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
