@@ -283,7 +283,6 @@ class Scheduler:
 
     def close(self) -> None:
         """Nothing is open any more; the worker is closed by whoever made it. May be called twice."""
-        self._swaps.close()
         self._gates.close()
         if self._tiers is not None:
             self._tiers.close()

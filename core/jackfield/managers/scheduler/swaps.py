@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import SchedulerView, StackChanged
 from jackfield.ipc.channels import Sender
 from jackfield.ipc.messages import ControlReply, StackNews, SwapPolicyRequest
+from jackfield.managers.scheduler.aside import aside
 from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.output import Outbox
@@ -33,6 +34,9 @@ from jackfield.stack.selection.swap import NewPolicy
 log = logging.getLogger(__name__)
 
 BY_HAND = "this scheduler was handed its policy and knows no plugins to choose another from"
+
+MAKING_SECONDS = 60.0
+"""How long a policy may take to be found, imported and made: one that never ends must hold up no other swap."""
 
 
 class PolicySource(Protocol):
@@ -90,7 +94,6 @@ class PolicySwaps:
         self._ring = ring
         self._asked: deque[SwapPolicyRequest] = deque()
         self._making: Future[NewPolicy | None] | None = None
-        self._pool: ThreadPoolExecutor | None = None
 
     def ask(self, message: SwapPolicyRequest) -> None:
         self._asked.append(message)
@@ -108,10 +111,6 @@ class PolicySwaps:
             answered += 1
         return answered
 
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
     def _make(self, message: SwapPolicyRequest) -> Future[NewPolicy | None]:
         if self._ring is None:
             made: Future[NewPolicy | None] = Future()
@@ -121,10 +120,8 @@ class PolicySwaps:
                 made.set_exception(error)
             return made
         # Reading manifests and importing a module takes longer than a step, and nobody should wait for that.
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "jackfield-swap")
         ring = self._ring
-        made = self._pool.submit(self._prepare, message)
+        made = aside(lambda: self._prepare(message), "jackfield-swap", limit=MAKING_SECONDS)
         made.add_done_callback(lambda _: ring())
         return made
 
