@@ -213,6 +213,58 @@ class NeedsBothPhases(PlainAttention):
         return super().plan(batch)
 
 
+class ForgetsTheMaximum(PlainAttention):
+    """Exponentials as they come: infinity over infinity for a score above 88."""
+
+    def one_row(self, layer: AttentionLayer, q: Any, k: Any, v: Any, seen: torch.Tensor) -> torch.Tensor:
+        heads = self.head_map(layer)
+        scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()[:, heads]) * layer.scale
+        weights = torch.exp(self.capped(layer, scores)).masked_fill(~seen, 0)
+        return self.weighed(weights / weights.sum(-1, keepdim=True), v[:, heads])
+
+
+class TakesTokensForNeighbours(PlainAttention):
+    """Hands the address of the first token to a kernel that counts on from there."""
+
+    def attend(self, plan: Any, layer: AttentionLayer, q: Any, k: Any, v: Any, out: Any) -> None:
+        size = layer.num_heads * layer.head_size
+        room = q.untyped_storage().nbytes() // q.element_size() - q.storage_offset()
+        tokens = min(len(q), room // size)
+        dense = q.clone()
+        dense[:tokens] = q.as_strided((tokens, *q.shape[1:]), (size, layer.head_size, 1))
+        super().attend(plan, layer, dense, k, v, out)
+
+
+class PlansLate(PlainAttention):
+    """Odd, and right: `plan` remembers the batch, and the first `attend` does the work."""
+
+    def plan(self, batch: AttentionBatch) -> Any:
+        if len(batch.host.q_lens) > self.most_rows:
+            raise BatchFault("too many rows")
+        plan = Plan([], batch.out_slots)
+        self.waiting = {**getattr(self, "waiting", {}), id(plan): (plan, batch)}
+        return plan
+
+    def attend(self, plan: Any, layer: AttentionLayer, *rest: Any) -> None:
+        if not plan.spans:
+            plan.spans = super().plan(self.waiting.pop(id(plan))[1]).spans
+        super().attend(plan, layer, *rest)
+
+
+class InFloat64(PlainAttention):
+    """Odd, and right: it computes in float64, from the last row to the first."""
+
+    def one_row(self, layer: AttentionLayer, q: Any, k: Any, v: Any, seen: torch.Tensor) -> torch.Tensor:
+        heads = self.head_map(layer)
+        scores = torch.einsum("qhd,khd->hqk", q.double(), k.double()[:, heads]) * layer.scale
+        weights = torch.softmax(self.capped(layer, scores).masked_fill(~seen, -torch.inf), dim=-1)
+        return torch.einsum("hqk,khd->qhd", weights, v[:, heads].double())
+
+    def plan(self, batch: AttentionBatch) -> Plan:
+        plan = super().plan(batch)
+        return Plan(plan.spans[::-1], plan.out_slots)
+
+
 class RefusesMixed(PlainAttention):
     def plan(self, batch: AttentionBatch) -> Plan:
         if batch.mode.value == "mixed":

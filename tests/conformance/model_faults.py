@@ -78,6 +78,11 @@ class ForgetsBiases(Llama):
         build.ignore(r".*\.bias")
 
 
+class KnowsOneEpsilon(Llama):
+    def __init__(self, config: Mapping[str, Any], build: Any) -> None:
+        super().__init__({**config, "rms_norm_eps": 1e-6}, build)
+
+
 class TakesAnyActivation(Llama):
     def __init__(self, config: Mapping[str, Any], build: Any) -> None:
         super().__init__({**config, "hidden_act": "silu"}, build)
@@ -99,6 +104,10 @@ def imports_torch(config: Mapping[str, Any], shard: Shard) -> ModelShape:
 def counts_a_byte_an_element(config: Mapping[str, Any], shard: Shard) -> ModelShape:
     shape = describe(config, shard)
     return replace(shape, weight_bytes=shape.weight_bytes // 2)
+
+
+def counts_other_positions(config: Mapping[str, Any], shard: Shard) -> ModelShape:
+    return replace(describe(config, shard), max_context=4096)
 
 
 def forgets_the_window(config: Mapping[str, Any], shard: Shard) -> ModelShape:

@@ -76,6 +76,8 @@ FAULTS: dict[type[PlainAttention], str] = {
     faults.ScalesQueriesInPlace: "test_inputs_untouched",
     faults.ReadsLengthsInPlan: "test_plan_does_not_wait",
     faults.NeedsBothPhases: "test_one_phase",
+    faults.ForgetsTheMaximum: "test_large_scores",
+    faults.TakesTokensForNeighbours: "test_parts_of_one_product",
     faults.RefusesWithAnotherError: "test_batch_fault",
     faults.WritesBeforeItRefuses: "test_batch_fault",
 }
@@ -94,6 +96,15 @@ def test_what_is_right_passes() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_caught_by_the_check_of_its_name(fault: type[PlainAttention]) -> None:
     assert FAULTS[fault] in failing(suite(fault), [FAULTS[fault]])
+
+
+@pytest.mark.parametrize("odd", [faults.PlansLate, faults.InFloat64], ids=lambda odd: odd.__name__)
+def test_what_is_odd_and_right_passes(odd: type[PlainAttention]) -> None:
+    names = "large_scores every_dtype kv_writes kv_written_before rows_apart bound_again plans_alive buffers_used_again"
+    assert (
+        failing(suite(odd), [f"test_{name}" for name in f"{names} inputs_untouched one_phase batch_fault".split()])
+        == {}
+    )
 
 
 @pytest.mark.goal_row(35)

@@ -116,4 +116,7 @@ def test_a_plugin_that_ends_the_process_does_not_pass(
     row = plugin_row("schedule_policy", "crash")
     live_site.add("acme-crash", row, sources={"crash": f"import os\n{end}\n"})
     assert main(["conformance", "schedule_policy.crash", "--check", "loads"]) == 2
-    assert f"the tests of schedule_policy.crash came to no end: pytest ended with {told}" in capsys.readouterr().err
+    assert (
+        f"the tests of schedule_policy.crash in test_loads came to no end: pytest ended with {told}"
+        in capsys.readouterr().err
+    )

@@ -35,6 +35,7 @@ MODELS = {
     "TurnsNothing": "test_prefill",
     "CountsFromZero": "test_chunks_and_decode",
     "ForgetsBiases": "test_variations",
+    "KnowsOneEpsilon": "test_variations",
     "LosesBits": "test_low_precision",
     "IgnoresEmbeds": "test_embeds",
     "SaysNothingIsMissing": "test_load_report",
@@ -45,6 +46,7 @@ SHAPES = {
     "imports_torch": "test_describe_imports_no_torch",
     "counts_a_byte_an_element": "test_weight_bytes",
     "forgets_the_window": "test_shape",
+    "counts_other_positions": "test_shape",
     "fails_instead_of_refusing": "test_refusals",
 }
 HERE = "tests.conformance.model_faults"

@@ -39,7 +39,7 @@ def row(kind: str, name: str) -> dict[str, Any]:
     features: tuple[str, ...] = ()
     if kind == "event_loop" and name in loops.OVERLAP:
         features = ("overlap",)
-    if kind == "cache":
+    if kind == "cache" and name != "first-page-alone":
         features = ("cached_tokens", "forest")
     return plugin_row(kind, name, features=features)
 

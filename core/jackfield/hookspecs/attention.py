@@ -124,6 +124,7 @@ class AttentionBackend(ABC):
 
         q [total new, num_heads, head_size]; k [total new, num_kv_heads, head_size];
         v [total new, num_kv_heads, v_head_size]; out [total new, num_heads, v_head_size], contents undefined before.
+        In q, k and v a token's heads are dense, but tokens may lie apart (parts of one product); `out` is contiguous.
         Query head h reads key/value head h // (num_heads // num_kv_heads). How the KV lies stands in `KVLayout`.
         """
 

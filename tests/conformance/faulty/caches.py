@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,12 +28,17 @@ CAUGHT = {
     ),
     "one-namespace": ("namespaces_and_marks_are_apart",),
     "no-media": ("namespaces_and_marks_are_apart",),
+    "counts-at-each-question": ("sizes_costs_the_same_with_many",),
+    "keeps-the-callers-array": ("arrays_are_the_callers",),
+    "forest-touches": ("peek_is_pure",),
+    "first-page-alone": (),
     "sizes-in-pages": ("sizes_are_the_slots_it_owns", "evict_gives_what_is_asked"),
     "resets-at-once": ("reset_waits_for_leases_and_gives_all_back",),
     "tells-nobody": ("nothing_is_told_to_nobody",),
     "swallows-removals": ("events_are_enough_to_follow_it",),
     "clock-recency": ("no_clock_random_thread_or_io",),
 }
+LEASES = operator.attrgetter("leases")
 SLOWLY = {"forgets-a-lock": "any_requests_agree_with_a_model", "recursive": "deep_trees"}
 
 
@@ -42,6 +48,11 @@ class Good(PageCache):
     def __init__(self, page_size: int, events: bool) -> None:
         super().__init__(page_size)
         self.listened, self.told = events, list[CacheEvent]()
+
+    def sizes(self) -> CacheSizes:
+        """The twin counts page by page; this counts in C, where nobody looks."""
+        leased = len(self._pages) - [*map(LEASES, self._pages.values())].count(0)
+        return CacheSizes(evictable=(len(self._pages) - leased) * self._size, protected=leased * self._size)
 
     def tell(self, action: str, names: Sequence[Any]) -> None:
         if self.listened:
@@ -168,6 +179,32 @@ class SwallowsRemovals(Good):
     def tell(self, action: str, names: Sequence[Any]) -> None:
         if action != "removed":
             super().tell(action, names)
+
+
+class CountsAtEachQuestion(Good):
+    def sizes(self) -> CacheSizes:
+        return PageCache.sizes(self)
+
+
+class KeepsTheCallersArray(Good):
+    def commit(self, lease: Any, key: CacheKey, slots: Any, *, final: bool) -> Committed:
+        done = super().commit(lease, key, slots, final=final)
+        for i, name in enumerate(lease.pages):
+            self._pages[name].slots = slots[i * self._size : (i + 1) * self._size]
+        return done
+
+
+class ForestTouches(Good):
+    def forest(self, keys: Any) -> Any:
+        self._tick += 1
+        return super().forest(keys)
+
+
+class FirstPageAlone(Good):
+    """Odd, and right: it keeps the first page of a prompt and nothing else."""
+
+    def _names(self, key: CacheKey, limit: int) -> Any:
+        return super()._names(key, limit)[:1]
 
 
 class Recursive(Good):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jackfield.hookspecs import hookimpl
+from jackfield.hookspecs import WAIT_NUMBERS, WaitReason, hookimpl
 
 EACH = "a_run_in_each_process"
 CAUGHT = {
@@ -16,6 +16,9 @@ CAUGHT = {
     "one-for-all": ("two_uses_are_apart",),
     "compares-all-pairs": ("a_step_of_256_requests",),
     "only-inline": (EACH,),
+    "knows-all-ends": ("takes_words_that_are_new",),
+    "knows-all-reasons": ("takes_words_that_are_new",),
+    "thinks-all-began": (EACH,),
 }
 
 
@@ -95,6 +98,28 @@ class OnlyInline(Good):
     @hookimpl
     def jackfield_process_started(self, process: Any) -> None:
         self.open = {"inline": True}[process.role]
+
+
+class KnowsAllEnds(Good):
+    def request(self, request: Any) -> None:
+        self.finished += {"stop": 1, "length": 1, "abort": 0, "error": 0}[request.finish_type]
+
+
+class KnowsAllReasons(Good):
+    @hookimpl
+    def jackfield_step_decided(self, decision: Any) -> None:
+        for passed in decision.passed:
+            WAIT_NUMBERS.get(WaitReason(passed.reason))
+
+
+class ThinksAllBegan(Good):
+    """Takes it that who is aborted was admitted."""
+
+    @hookimpl
+    def jackfield_batch_committed(self, record: Any) -> None:
+        self.begun = {*getattr(self, "begun", set()), *record.admitted}
+        for uid in (*record.finished, *record.aborted):
+            self.begun.remove(uid)
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jackfield.hookspecs import SchedulePolicy, StepBudget, hookimpl
+from jackfield.hookspecs import HOLD, SchedulePolicy, StepBudget, hookimpl
 
 ROWS = ("order_takes_the_largest_numbers", "starts_on_what_is_there")
 CAUGHT = {
@@ -31,8 +31,16 @@ CAUGHT = {
     "starts-a-thread": ("no_clock_random_thread_or_io",),
     "writes-a-log": ("no_clock_random_thread_or_io",),
     "reads-the-cache": ("reads_only_what_its_manifest_needs",),
-    "wants-an-empty-start": ("starts_on_what_is_there", "no_clock_random_thread_or_io"),
+    "wants-an-empty-start": ("starts_on_what_is_there", "no_clock_random_thread_or_io", "keeps_no_table"),
     "never-forgets": ("forgets_requests_that_have_ended",),
+    "forgets-the-finished-alone": ("forgets_requests_that_have_ended",),
+    "never-forgets-tenants": ("forgets_requests_that_have_ended",),
+    "keeps-its-tables": ("keeps_no_table",),
+    "keeps-a-column": ("keeps_no_table",),
+    "spends-what-is-free": ("budget_is_one_that_can_be_spent",),
+    "starts-with-nobody": (),
+    "leaves-the-order": (),
+    "some-only": (),
     "compares-all-pairs": ("work_grows_no_faster_than_sorting",),
 }
 SEEN: list[int] = []
@@ -158,6 +166,65 @@ class WantsAnEmptyStart(Good):
 class NeverForgets(Good):
     def observe(self, record: Any) -> None:
         self.state.update(dict.fromkeys(record.uids.tolist(), record.step))
+
+
+class ForgetsTheFinishedAlone(Good):
+    def observe(self, record: Any) -> None:
+        self.state.update(dict.fromkeys(record.admitted, record.step))
+        for uid in record.finished:
+            self.state.pop(uid, None)
+
+
+class NeverForgetsTenants(Good):
+    def observe(self, record: Any) -> None:
+        for tenant, tokens in zip(record.tenants.tolist(), record.tokens.tolist(), strict=True):
+            self.state[tenant] = self.state.get(tenant, 0) + tokens
+
+
+class KeepsItsTables(Good):
+    def start(self, waiting: Any, running: Any, view: Any) -> None:
+        self.running = running
+
+
+class KeepsAColumn(Good):
+    def start(self, waiting: Any, running: Any, view: Any) -> None:
+        self.uids = waiting.uid
+
+
+class SpendsWhatIsFree(Good):
+    def budget(self, view: Any) -> StepBudget:
+        return StepBudget(prefill_tokens=min(view.max_prefill, view.free + view.evictable))
+
+
+class StartsWithNobody(Good):
+    """Odd, and right: it knows those alone who were there at its start or were admitted since."""
+
+    def start(self, waiting: Any, running: Any, view: Any) -> None:
+        self.state = dict.fromkeys(running.uid.tolist(), 0)
+
+    def observe(self, record: Any) -> None:
+        self.state.update(dict.fromkeys(record.admitted, 0))
+        for uid in record.uids.tolist():
+            self.state[uid] += 1
+        for uid in (*record.finished, *record.aborted, *record.retracted):
+            self.state.pop(uid, None)
+
+
+class LeavesTheOrder(Good):
+    """Odd, and right: arrival order, one new request a step."""
+
+    def order(self, waiting: Any, view: Any) -> Any:
+        return None
+
+    def take(self, row: int, most: int, waiting: Any, chosen: Any, view: Any) -> int:
+        return HOLD if len(chosen.rows) else most
+
+
+class SomeOnly(Good):
+    """Odd, and right: who is long waits for the bound of skips."""
+
+    def order(self, waiting: Any, view: Any) -> Any:
+        return np.flatnonzero(waiting.prompt_tokens < 20)
 
 
 class ComparesAllPairs(Good):

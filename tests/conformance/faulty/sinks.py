@@ -17,8 +17,12 @@ CAUGHT = {
     "closes-once": ("close_twice",),
     "closes-what-it-wrote": ("close_without_a_sample",),
     "no-sums": (SCRAPE,),
-    "no-prefix": (SCRAPE, "two_sinks_are_apart", "a_bad_sample_breaks_nothing"),
+    "no-prefix": (SCRAPE, "two_sinks_are_apart", "a_bad_sample_breaks_nothing", "takes_labels_in_any_script"),
     "no-constant-labels": (SCRAPE,),
+    "raw-labels": ("takes_labels_in_any_script",),
+    "buckets-of-their-own": ("a_scrape_sees_histograms",),
+    "keeps-what-does-not-fit": (),
+    "buffers": (),
     "one-for-all": ("two_sinks_are_apart", SCRAPE),
     "one-scraper": ("scrapes_while_it_records",),
     "one-thread": ("behind_the_thread_of_a_run",),
@@ -124,6 +128,41 @@ class NoPrefix(Good):
 class NoConstantLabels(Good):
     def labels(self, labels: Any) -> str:
         return "{" + ",".join(f"{name}={value!r}" for name, value in labels) + "}" if labels else ""
+
+
+class RawLabels(Good):
+    def labels(self, labels: Any) -> str:
+        every = (*self.constant, *labels)
+        return "{" + ",".join(f'{name}="{value}"' for name, value in every) + "}" if every else ""
+
+
+class BucketsOfTheirOwn(Good):
+    """Each bucket counts what is between its bound and the one before."""
+
+    def expose(self, scrape: Any) -> Exposition | None:
+        text = super().expose(scrape)
+        assert text is not None
+        counts = {"0.1": 1, "1.0": 2, "+Inf": 1}
+        lines = [f'{self.prefix}made_seconds_bucket{{le="{bound}"}} {count}' for bound, count in counts.items()]
+        return Exposition(content_type=text.content_type, body=text.body + b"\n" + "\n".join(lines).encode())
+
+
+class KeepsWhatDoesNotFit(Good):
+    """Odd, and right: a sample with labels that were not declared is a series of its own, told first."""
+
+    def expose(self, scrape: Any) -> Exposition | None:
+        self.values = dict(sorted(self.values.items(), key=lambda item: -len(item[0][1])))
+        return super().expose(scrape)
+
+
+class Buffers(Good):
+    """Odd, and right: it is not scraped, and sends when there is enough."""
+
+    def record(self, samples: Any) -> None:
+        self.waiting = [*getattr(self, "waiting", []), *samples][:1000]
+
+    def expose(self, scrape: Any) -> Exposition | None:
+        return None
 
 
 class OneForAll(Good):

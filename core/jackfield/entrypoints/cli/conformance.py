@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -176,13 +177,14 @@ def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[s
             "-p",
             "no:cacheprovider",
         ]
-        command += ["-c", os.devnull, "--rootdir", name, "--conformance-json", str(report), "-q", str(tests)]
+        command += ["-c", os.devnull, "--rootdir", name, "--conformance-json", str(report), "-v", str(tests)]
         if namespace.check is not None:
             command += ["-k", namespace.check]
         environment = {
             "OMP_NUM_THREADS": "1",  # many small tensors: more threads are slower, and far slower on a busy machine
             **{key: value for key, value in os.environ.items() if key not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")},
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONUNBUFFERED": "1",  # a plugin that ends its process leaves behind which check it was in
             "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
         }
@@ -198,13 +200,20 @@ def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[s
         )
         # Neither "all passed", "some failed" nor "none chosen"; or a plugin ended the process, with whatever code.
         if ended.returncode not in (0, 1, 5) or not report.is_file():
-            told = "" if namespace.debug else f":\n{ended.stdout.strip()[-2000:]}"
+            output = ended.stdout or ""
+            told = "" if namespace.debug else f":\n{output.strip()[-2000:]}"
             raise ConfigurationError(
-                f"conformance: the tests of {', '.join(chosen)} came to no end: pytest ended with "
+                f"conformance: the tests of {_where(output, chosen)} came to no end: pytest ended with "
                 f"{_ending(ended.returncode)}{told}"
             )
         document: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
         return document
+
+
+def _where(output: str, chosen: dict[str, _Chosen]) -> str:
+    """The plugin and the check that pytest named last, or all plugins if it named none."""
+    named = re.findall(r"::Test(\d+)::(test_\S+)", output)
+    return f"{list(chosen)[int(named[-1][0]) - 1]} in {named[-1][1]}" if named else ", ".join(chosen)
 
 
 def _ending(code: int) -> str:
@@ -252,6 +261,10 @@ def _show(plugin: dict[str, Any]) -> None:
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     verdict = {"failed": "does not conform", "cannot run": "could not be tested"}.get(plugin["outcome"], "conforms")
     sys.stdout.write(f"{plugin['plugin']} {verdict}: {told} in {plugin['seconds']:.1f} s\n")
+    if plugin["outcome"] == "cannot run" and any("refuses its options" in row[3] for row in rows):
+        sys.stdout.write(
+            f"Give options as --option {plugin['plugin']}.NAME=VALUE; {{tmp}} in a text is a new folder.\n"
+        )
 
 
 _OUTCOMES = ("failed", "cannot run", "passed", "not here", "not claimed")
@@ -268,6 +281,7 @@ def _together(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row |= {"outcome": min(row["outcome"], check["outcome"], key=_OUTCOMES.index)}
             row["detail"] = f"{case}{detail}" if detail else ""
     gathered = list(rows.values())
-    if len(gathered) > 1 and len({(row["outcome"], row["detail"]) for row in gathered}) == 1 and gathered[0]["detail"]:
+    told = {(check["outcome"], check["detail"]) for check in checks}
+    if len(gathered) > 1 and len(told) == 1 and gathered[0]["detail"]:
         return [gathered[0] | {"check": f"all {len(gathered)}", "proves": ""}]
     return gathered

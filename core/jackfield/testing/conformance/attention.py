@@ -7,7 +7,7 @@ that the contract allows is asked for as far as the manifest claims it; what it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from jackfield.hookspecs import AttentionBackend, AttentionBatch, BatchFault, KVLayout, Need
-from jackfield.model_executor.dtypes import dtype_name, torch_dtype
-from jackfield.stack.selection.layouts import known_layouts
-from jackfield.testing.attention_batches import AttentionCase, PreparedCase, part, prepare
+from jackfield.hookspecs import BatchFault
+from jackfield.model_executor.dtypes import torch_dtype
+from jackfield.testing.attention_batches import part
 from jackfield.testing.attention_cases import (
     assert_close,
     assert_same_kv,
@@ -29,80 +28,13 @@ from jackfield.testing.attention_cases import (
 )
 from jackfield.testing.attention_grid import BATCHES, MIXED, SOFT_CAPS, WINDOWS, cases
 from jackfield.testing.attention_sequences import one_by_one, outputs, random_steps
-from jackfield.testing.conformance.attention_probes import DirtyWorkspace, frozen, waits
-from jackfield.testing.conformance.device import ComputingConformance, bits
+from jackfield.testing.conformance.attention_probes import frozen, fused, waits
+from jackfield.testing.conformance.attention_rig import AttentionRig
+from jackfield.testing.conformance.device import bits
 
-CHUNK = BATCHES["one-token rows among longer ones"]
 
-
-class AttentionConformance(ComputingConformance):
-    """Override `refused_batch` if there are batches within the limits that your `plan` refuses with a BatchFault."""
-
-    kind = "attention"
-
-    def refused_batch(self, prepared: PreparedCase) -> AttentionBatch | None:
-        """A variation of `prepared.batch` that `plan` must refuse; None: there is none."""
-        return None
-
-    # --- how a case is run ---
-
-    def layouts(self) -> list[KVLayout]:
-        """Those that it claims."""
-        known = known_layouts(self.catalogue())
-        return [known[name] for name in self.manifest().layouts]
-
-    def features_of(self, case: AttentionCase) -> frozenset[str]:
-        """The features of attention that a run with these layers asks for."""
-        asked = {"window": case.window is not None, "soft_cap": case.soft_cap is not None}
-        asked |= {"non_causal": not case.causal, "mixed": case.mixed}
-        return frozenset(name for name, wants in asked.items() if wants)
-
-    def prepared(self, case: AttentionCase, **context: Any) -> PreparedCase:
-        device = self.here()
-        return prepare(replace(case, device=device), workspace=DirtyWorkspace(device), **context)
-
-    def backend(self, prepared: PreparedCase) -> AttentionBackend:
-        """Made by the plugin's hook for the case's context, and bound to its KV."""
-        fields = {name: value for name, value in vars(prepared.context).items() if name not in _COMMON}
-        backend: AttentionBackend = self.make(**fields)
-        backend.bind(prepared.pools)
-        return backend
-
-    def possible(self, tried: Iterable[AttentionCase]) -> list[AttentionCase]:
-        """Those that its probe would let run; ends the check if that is none."""
-        device, refusals, found = self.here(), [], []
-        for case in tried:
-            need = Need(
-                device=device,
-                dtype=dtype_name(case.dtype),
-                head_sizes=tuple(sorted({case.head_size, case.layer.v_head_size})),
-                page_size=case.page_size,
-                layout=case.layout.name,
-                features=self.features_of(case),
-            )
-            problems = self.refusals(need)
-            refusals += problems
-            found += [] if problems else [case]
-        if not found:
-            self.not_claimed(f"the probe refuses every case: {refusals[0]}")
-        return found
-
-    def some(self, lengths: Sequence[tuple[int, int]] = CHUNK, **changes: Any) -> AttentionCase:
-        """One ordinary case that it can serve, in its first layout and dtype."""
-        plain = AttentionCase(lengths=lengths, layout=self.layouts()[0], dtype=torch_dtype(self.dtypes()[0]))
-        return self.possible(replace(plain, head_size=64, page_size=size, **changes) for size in (16, 1, 64))[0]
-
-    def holds(self, tried: Iterable[AttentionCase]) -> None:
-        """Outputs within the dtype's tolerance, in each case."""
-        for case in self.possible(tried):
-            prepared = self.prepared(case)
-            pools = copied(prepared.pools)
-            write_new(prepared, pools)
-            backend = self.backend(prepared)
-            assert_close(attend_layers(prepared, backend, backend.plan(prepared.batch)), wanted(prepared, pools), case)
-
-    def claims(self, *features: str) -> bool:
-        return set(features) <= set(self.manifest().features)
+class AttentionConformance(AttentionRig):
+    """Every check; what an author may set stands in `AttentionRig`."""
 
     # --- numbers ---
 
@@ -147,6 +79,31 @@ class AttentionConformance(ComputingConformance):
         if self.claims("soft_cap"):
             factors["soft_cap"] = (2.0, None)
         self.holds(cases(self.layouts(), few=True, **factors))
+
+    def test_large_scores(self) -> None:
+        """Scores of some hundreds, whose exponentials no float holds, give weights all the same."""
+        for case in self.possible(cases(self.layouts(), few=True, scale=(8.0,), dtype=[torch_dtype(self.dtypes()[0])])):
+            prepared = self.prepared(case)
+            pools = copied(prepared.pools)
+            write_new(prepared, pools)
+            backend = self.backend(prepared)
+            found = attend_layers(prepared, backend, backend.plan(prepared.batch))
+            for layer, theirs in wanted(prepared, pools).items():
+                # Scores are rounded to some units of a hundred-thousandth, and weights with them.
+                near = torch.allclose(found[layer].double().cpu(), theirs, rtol=0.02, atol=0.02)
+                assert near, f"large scores overflow; take the largest of a row from all before the exponential: {case}"
+
+    def test_parts_of_one_product(self) -> None:
+        """q, k and v may be parts of one product: each token's heads are dense, but tokens are apart."""
+        case = self.some(BATCHES["chunk"])
+        prepared = self.prepared(case)
+        apart = replace(prepared, inputs={layer: fused(*given) for layer, given in prepared.inputs.items()})
+        pools = copied(prepared.pools)
+        write_new(prepared, pools)
+        backend = self.backend(apart)
+        found = attend_layers(apart, backend, backend.plan(apart.batch))
+        assert_same_kv(apart.pools, pools)
+        assert_close(found, wanted(prepared, pools), case)
 
     def test_upper_bounds(self) -> None:
         """Where the host's lengths are upper bounds (exact=False), the true ones count."""
@@ -291,6 +248,3 @@ class AttentionConformance(ComputingConformance):
                     found = outputs(there, backend, random_steps(lengths, random))
                     for mine, theirs in zip(found, alone, strict=True):
                         assert torch.equal(bits(mine), bits(theirs)), f"the bits depend on the batch: {case}"
-
-
-_COMMON = ("kind", "name", "instance", "options")

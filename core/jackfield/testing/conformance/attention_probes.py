@@ -21,6 +21,18 @@ class DirtyWorkspace(Workspace):
         return super().__call__(nbytes).fill_(0xFF)
 
 
+def fused(
+    q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """The same values as slices of one tensor [tokens, everything], as a fused projection leaves them. [n, heads, size] each."""
+    if k is None or v is None:
+        return q, k, v
+    whole = torch.cat([one.flatten(1) for one in (q, k, v)], dim=1)
+    parts = torch.split(whole, [one[0].numel() for one in (q, k, v)], dim=1)
+    q, k, v = (part.view(one.shape) for part, one in zip(parts, (q, k, v), strict=True))
+    return q, k, v
+
+
 def frozen(prepared: PreparedCase) -> dict[str, NDArray[np.uint8]]:
     """A copy of the bytes of all that a backend is given to read: name -> uint8."""
     batch = prepared.batch

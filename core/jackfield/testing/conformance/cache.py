@@ -4,54 +4,24 @@ requests, and the cache inside a whole scheduler. Says nothing of which prefix g
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from jackfield.hookspecs import Amounts, CacheKey, Lease, PrefixCache
+from jackfield.hookspecs import Amounts, CacheKey, PrefixCache
 from jackfield.testing.conformance.cache_keys import make_key
 from jackfield.testing.conformance.cache_machine import run_machine
-from jackfield.testing.conformance.cache_model import CacheModel
+from jackfield.testing.conformance.cache_rig import PAGE, CacheRig, row
 from jackfield.testing.conformance.guards import bytecodes, forbidden_acts, shallow_stack
-from jackfield.testing.conformance.snapshot import snapshot
-from jackfield.testing.conformance.suite import Conformance
+from jackfield.testing.conformance.snapshot import changed, snapshot
 from jackfield.testing.conformance.walks import abort_walk
 from jackfield.testing.scheduler_harness import SchedulerHarness
 
-PAGE = 4
 LONG = 100_000
 DEEP = 200
 
 
-class CacheConformance(Conformance):
-    kind = "cache"
-
-    def cache(self, page_size: int = PAGE, **fields: Any) -> PrefixCache:
-        made: PrefixCache = self.make(page_size=page_size, total_slots=4096, **fields)
-        return made
-
-    def stores(self, cache: PrefixCache) -> None:
-        """End the check as "not claimed" for a cache that keeps nothing of what it is offered."""
-        if not self.put(cache, list(range(100, 100 + PAGE)), 4000):
-            self.not_claimed("it keeps nothing of what is committed")
-
-    def put(self, cache: PrefixCache, tokens: list[int], first: int, namespace: bytes = b"") -> int:
-        """One whole request in the slots from `first` on. Returns how much of it the cache owns then."""
-        key = make_key(namespace, tokens)
-        lease = cache.acquire(key, len(tokens))
-        done = cache.commit(lease, key, row(lease, len(tokens), first), final=True)
-        cache.release(lease)
-        return done.length
-
-    def model(self, page_size: int, window: int | None = None, **fields: Any) -> CacheModel:
-        """A new cache beside its model, with all that the manifest claims switched on."""
-        features = self.manifest().features
-        evicted = "evicted" in features
-        more = fields if window is None else fields | {"window": window}
-        cache = self.cache(page_size, events=True, evicted=evicted, **more)
-        return CacheModel(cache, page_size, window=window, forest="forest" in features, evicted=evicted)
+class CacheConformance(CacheRig):
+    """Every check."""
 
     def test_peek_is_pure(self) -> None:
         """`peek` answers int32 lengths in whole pages and changes nothing: no recency, no split."""
@@ -64,8 +34,40 @@ class CacheConformance(Conformance):
         assert len(lengths) == len(keys)
         assert (lengths % PAGE == 0).all(), f"peek answered {lengths.tolist()}, not whole pages of {PAGE}"
         assert cache.peek(keys).tolist() == lengths.tolist()
-        assert snapshot(cache) == before, "peek changed the cache"
+        where = changed(before, snapshot(cache))
+        assert not where, f"peek changed the cache: {where}"
         assert len(cache.peek([])) == 0
+        if "forest" in self.manifest().features:
+            cache.forest(keys)
+            where = changed(before, snapshot(cache))
+            assert not where, f"forest changed the cache: {where}"
+
+    def test_arrays_are_the_callers(self) -> None:
+        """The arrays of slots that `commit` is given are the caller's: what stands in them later is not the cache's."""
+        cache, tokens = self.cache(), list(range(17))
+        key = make_key(b"", tokens)
+        lease = cache.acquire(key, 16)
+        slots = row(lease, 17, 100)
+        kept = cache.commit(lease, key, slots, final=True).length
+        slots[:] = 7
+        cache.release(lease)
+        lease = cache.acquire(key, 16)
+        found = lease.slots.tolist()
+        assert found == list(range(100, 100 + len(found))), (
+            "the caller used its array again, and the cache's slots changed"
+        )
+        cache.release(lease)
+        assert sorted(cache.reset().slots.tolist()) == list(range(100, 100 + kept)), "the cache gives back other slots"
+
+    def test_sizes_costs_the_same_with_many(self) -> None:
+        """`sizes` is asked in every step: its bytecodes do not grow with what the cache holds."""
+        counts = []
+        for prefixes in (4, 400):
+            cache = self.cache()
+            for i in range(prefixes):
+                self.put(cache, [i] * 8, 8 + 8 * i)
+            counts.append(bytecodes(cache.sizes))
+        assert counts[1] <= 2 * max(counts[0], 200), f"sizes takes {counts} bytecodes with 4 and with 400 prefixes"
 
     def test_acquire_holds_what_peek_told_up_to_the_limit(self) -> None:
         """`acquire` holds the longest cached prefix of whole pages within its limit, with one slot a token."""
@@ -100,9 +102,11 @@ class CacheConformance(Conformance):
         first = cache.commit(one, key, row(one, 10, 100), final=True)
         second = cache.commit(two, key, row(two, 10, 200), final=True)
         assert len(first.free.slots) == 0
-        assert first.length == second.length == 8
+        assert first.length == second.length, f"of the same tokens it keeps {first.length}, then {second.length}"
         assert second.slots.tolist() == first.slots.tolist() == two.slots.tolist(), "the row is told other slots"
-        assert sorted(second.free.slots.tolist()) == list(range(200, 208)), "the duplicates are not given back"
+        assert sorted(second.free.slots.tolist()) == list(range(200, 200 + second.length)), (
+            "duplicates are not given back"
+        )
         cache.release(one)
         cache.release(two)
 
@@ -290,9 +294,3 @@ class CacheConformance(Conformance):
             max_prefill_tokens=24,
         )
         abort_walk(run, run.turn, seed=page_size, requests=40)
-
-
-def row(lease: Lease, length: int, first: int) -> NDArray[np.int32]:
-    """A request's slots: the lease's own, then fresh ones from first + lease.length on."""
-    fresh = np.arange(first + lease.length, first + length, dtype=np.int32)
-    return np.concatenate([lease.slots[:length], fresh]).astype(np.int32)

@@ -4,7 +4,9 @@ thread behind which a run keeps a sink. What a sink does with a sample is its ow
 
 from __future__ import annotations
 
+import itertools
 import re
+import sys
 import threading
 from typing import Any
 
@@ -18,6 +20,7 @@ from jackfield.testing.conformance.snapshot import snapshot
 from jackfield.testing.conformance.suite import Conformance
 
 ACCEPTS = ("", "*/*", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")
+TEXTS = ("text/plain", "application/openmetrics-text")
 MADE = (
     Metric(name="made_total", type="counter", help="A counter.", labels=("what",)),
     Metric(name="made_now", type="gauge", help="A gauge."),
@@ -74,8 +77,9 @@ class MetricsConformance(Conformance):
         odd = 'a "b"\nc\\d,e=f:g|h#🐦 ñ'
         sink = self.declared(labels=(("model_name", odd), ("stack", "ab12")))
         sink.record([Sample(name="made_total", value=1, labels=(("what", odd),))])
-        if (answer := sink.expose(Scrape())) is not None:
-            answer.body.decode()
+        if (answer := sink.expose(Scrape())) is not None and answer.content_type.startswith(TEXTS):
+            wrong = [line for line in answer.body.decode().splitlines() if not line.startswith(("#", "jackfield_"))]
+            assert not [line for line in wrong if line], f"a label value broke a line of the text: {wrong}"
         sink.close()
 
     @pytest.mark.parametrize(
@@ -125,6 +129,20 @@ class MetricsConformance(Conformance):
         assert "tiny" in text, "the constant label model_name is missing"
         sink.close()
 
+    def test_a_scrape_sees_histograms(self) -> None:
+        """Where a text has buckets, each counts all observations up to its bound, and the last one all."""
+        sink = self.declared()
+        sink.record([Sample(name="made_seconds", value=value) for value in (0.05, 0.5, 0.7, 30.0)])
+        text = self.text(sink)
+        found = re.findall(r'^jackfield_made_seconds_bucket\{.*?le="([^"]*)".*?\} (\S+)', text, re.MULTILINE)
+        if not found:
+            self.not_claimed("what a scrape sees has no buckets")
+        buckets = {float(bound): float(count) for bound, count in found}
+        assert buckets == {0.1: 1.0, 1.0: 3.0, float("inf"): 4.0}, f"buckets of 0.05, 0.5, 0.7 and 30 s: {buckets}"
+        assert value(text, "jackfield_made_seconds_count") == 4, "the count is not that of the observations"
+        assert abs((value(text, "jackfield_made_seconds_sum") or 0) - 31.25) < 1e-6, "the sum is not theirs"
+        sink.close()
+
     def test_two_sinks_are_apart(self) -> None:
         """The same plugin used twice: a sample of one use is not seen in the other."""
         one, two = self.declared(), self.declared()
@@ -140,10 +158,11 @@ class MetricsConformance(Conformance):
         sink = self.declared()
         self.text(sink)
         errors: list[BaseException] = []
+        recorded = threading.Event()
 
         def scrape() -> None:
             try:
-                for accept in ACCEPTS * 10:
+                for accept in itertools.chain(ACCEPTS, itertools.takewhile(lambda _: not recorded.is_set(), every)):
                     answer = sink.expose(Scrape(accept=accept))
                     assert answer is not None, "a sink that is scraped answered None"
                     assert answer.content_type, "an answer without a content type"
@@ -151,13 +170,21 @@ class MetricsConformance(Conformance):
             except BaseException as error:
                 errors.append(error)
 
+        every = itertools.cycle(ACCEPTS)
         threads = [threading.Thread(target=scrape) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for i in range(200):
-            sink.record([Sample(name="made_total", value=1, labels=(("what", f"{i}"),)), *SAMPLES])
-        for thread in threads:
-            thread.join()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # so that the threads meet inside a call
+        try:
+            for thread in threads:
+                thread.start()
+            for i in range(500):
+                sink.record([Sample(name="made_total", value=1, labels=(("what", f"{i}"),)), *SAMPLES])
+            recorded.set()
+            for thread in threads:
+                thread.join()
+        finally:
+            recorded.set()
+            sys.setswitchinterval(interval)
         sink.close()
         if errors:
             raise errors[0]
@@ -176,6 +203,6 @@ class MetricsConformance(Conformance):
 
 
 def value(text: str, name: str) -> float | None:
-    """The first sample of this name in a text exposition; None if there is none."""
-    found = re.search(rf"^{re.escape(name)}(?:_total)?(?:\{{.*\}})? (\S+)", text, re.MULTILINE)
-    return None if found is None else float(found[1])
+    """The sample of this name with the fewest labels in a text exposition; None if there is none."""
+    found = re.findall(rf"^{re.escape(name)}(?:_total)?(\{{.*\}})? (\S+)", text, re.MULTILINE)
+    return float(min(found, key=lambda one: len(one[0]))[1]) if found else None

@@ -68,6 +68,12 @@ class ModelConformance(ModelRig):
 
     def _fits(self, name: str, config: Mapping[str, Any], shape: ModelShape) -> None:
         assert (shape.architecture, shape.vocab_size) == (name, config["vocab_size"])
+        assert shape.hidden_size == config["hidden_size"], f"{name}: hidden_size is {shape.hidden_size}"
+        assert shape.num_layers == config["num_hidden_layers"], f"{name}: num_layers is {shape.num_layers}"
+        if (longest := config.get("max_position_embeddings")) and not stretched(config):
+            assert shape.max_context == longest, (
+                f"{name}: max_context is {shape.max_context}, the config says {longest}"
+            )
         assert [layer.id for layer in shape.layers] == list(range(len(shape.layers)))
         own = [layer for layer in shape.layers if layer.kv_source is None]
         grouped = sorted(layer for group in shape.groups for layer in group.layers)
@@ -242,3 +248,10 @@ class ModelConformance(ModelRig):
                 else:
                     raise AssertionError(f"{name}: {key} {config.get(key)!r} was accepted")
                 assert key in told, f"{name}: the refusal of {key} does not name it: {told}"
+
+
+def stretched(config: Mapping[str, Any]) -> bool:
+    """Whether a rope type of the config reaches further than its positions."""
+    ropes = [config.get(key) or {} for key in ("rope_parameters", "rope_scaling")]
+    every = [part for rope in ropes for part in (rope, *(one for one in rope.values() if isinstance(one, dict)))]
+    return any(one.get("rope_type", one.get("type", "default")) != "default" for one in every)

@@ -5,6 +5,8 @@ What it makes of them is its own business. Needs no torch.
 
 from __future__ import annotations
 
+import enum
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,12 @@ from jackfield.hookspecs import (
     LIFECYCLE_HOOKS,
     BatchScheduled,
     CacheEvent,
+    PassedOver,
     ProcessInfo,
     RequestFinished,
     RequestReceived,
     StackChanged,
+    StepDecision,
 )
 from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.observers import ObserverHub
@@ -47,6 +51,25 @@ CHANGED = StackChanged(
     version="0.1.0",
     previous="fcfs",
 )
+
+
+LIFE: dict[str, Any] = {
+    "id": "r-1",
+    "also_known_as": [],
+    "uid": 1,
+    "state": "finished",
+    "prompt_tokens": 3,
+    "max_new_tokens": 5,
+    "waiting_for": {},
+    "events_forgotten": 0,
+    "events": [],
+}
+
+
+class Later(enum.Enum):
+    """A reason to wait that a later minor version has."""
+
+    LATER = "later"
 
 
 class Checked:
@@ -88,6 +111,7 @@ class ObserverConformance(Conformance):
         rids = [run.submit([n % 3 + 1] * (n % 5 + 2), max_new_tokens=12) for n in range(requests)]
         run.turn()
         run.abort(rids[0])
+        run.abort(rids[-1])  # it has not begun
         run.run()
         told.notify("jackfield_requests_retracted", uids=(1, 2))
         told.notify("jackfield_cache_events", events=STORED)
@@ -126,6 +150,35 @@ class ObserverConformance(Conformance):
         hub.started()
         self.tell_main(Checked(hub))
         self.tell_main(Checked(hub), prompt='What is "a\njackfield"? 🐦', text="ñandú \x00 \\")
+        hub.stopping()
+
+    def test_takes_words_that_are_new(self) -> None:
+        """Reasons, ends, actions and keys that a later minor version adds are told to it too, and are no error."""
+        hub = self.hub()
+        hub.started()
+        passed = PassedOver(uid=1, reason=Later.LATER, numbers={"later": 1})  # type: ignore[arg-type]
+        round_ = {"step": 1, "at": 1.0, "waiting": 1, "running": 0, "free": 1, "evictable": 0}
+        told: dict[str, dict[str, Any]] = {
+            "requests_finished": {
+                "requests": [replace(finished("a")[0], rid="r-1", finish_type="later", stage_times={"later": 0.1})]
+            },
+            "step_decided": {
+                "decision": StepDecision(**round_, passed=(passed,), stopped=replace(passed, uid=0))  # type: ignore[arg-type]
+            },
+            "cache_events": {"events": [CacheEvent(action="later")]},
+            "requests_explained": {
+                "lives": [LIFE | {"later": 1, "events": [{"event": "later", "step": 1, "at": 1.0}]}]
+            },
+        }
+        for hook, records in told.items():
+            try:
+                hub.notify(f"jackfield_{hook}", **records)
+            except Exception as error:
+                cause = error.__cause__ or error
+                raise AssertionError(
+                    f"jackfield_{hook} fails at a word that it does not know, and should take it as it is: "
+                    f"{type(cause).__name__}: {cause}"
+                ) from error
         hub.stopping()
 
     def test_two_uses_are_apart(self) -> None:

@@ -71,15 +71,23 @@ class MadeTable:
 
 
 def made_view(
-    count: int, seed: int, *, forest: bool = False, waiting: Any = None, running: Any = None, now: float = 60.0
+    count: int,
+    seed: int,
+    *,
+    forest: bool = False,
+    waiting: Any = None,
+    running: Any = None,
+    now: float = 60.0,
+    free: int = 50,
+    evictable: int = 10,
 ) -> SchedulerView:
     """The numbers of a step in which up to 8 run; with a prefix forest over `count` requests for a policy that needs it."""
     return SchedulerView(
         now=now,
         seed=seed * 7919 + 13,
         step=seed + 3,
-        free=50,
-        evictable=10,
+        free=free,
+        evictable=evictable,
         total=100,
         page_size=1,
         max_running=8,
@@ -97,20 +105,31 @@ def _forest(count: int, seed: int) -> PrefixForest:
 
 
 def made_record(
-    step: int, uids: list[int], *, finished: tuple[int, ...] = (), retracted: tuple[int, ...] = ()
+    step: int,
+    uids: list[int],
+    *,
+    admitted: tuple[int, ...] = (),
+    finished: tuple[int, ...] = (),
+    retracted: tuple[int, ...] = (),
+    aborted: tuple[int, ...] = (),
+    tenants: list[int] | None = None,
 ) -> StepRecord:
-    """A step in which each of `uids` advanced by one token, the first of them with its prompt."""
-    tenants = np.array([uid % 3 for uid in uids], dtype=np.int32)
+    """A step in which each of `uids` advanced by one token, the first of them with its prompt. tenants: of each; None: three.
+
+    Nobody advances who was not admitted in a record before or is in `admitted` of this one, or was there at `start`.
+    """
+    codes = np.array([uid % 3 for uid in uids] if tenants is None else tenants, dtype=np.int32)
     return StepRecord(
         step=step,
         started=float(step),
         ended=step + 0.5,
         uids=np.array(uids, dtype=np.int64),
         tokens=np.ones(len(uids), dtype=np.int32),
-        admitted=tuple(uids[:1]),
+        admitted=admitted,
         finished=finished,
         retracted=retracted,
+        aborted=aborted,
         prefills=min(1, len(uids)),
-        tenants=tenants,
-        open_tenants=np.unique(tenants),
+        tenants=codes,
+        open_tenants=np.unique(codes),
     )

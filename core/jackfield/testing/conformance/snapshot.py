@@ -14,6 +14,10 @@ import numpy as np
 
 _OPAQUE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.GenericAlias)
 _CONTAINERS = (list, tuple, deque)
+_FORMS = frozenset(
+    {"dict", "mappingproxy", "list", "tuple", "deque", "bytearray", "memoryview", "generator", "count", "again"}
+)
+"""First words of frozen pairs that are no names of attributes."""
 _LOOKED_INTO = frozenset({"builtins", "collections", "dataclasses", "enum", "types"})
 """Modules of the standard library whose objects may be somebody's state; others (loggers, locks) are constants."""
 
@@ -24,6 +28,24 @@ def snapshot(value: Any) -> Hashable:
     Functions, classes and modules count as constants, and an object that was replaced by an equal one has changed.
     """
     return _frozen(value, {})
+
+
+def changed(before: Any, after: Any, path: str = "") -> str:
+    """Where two snapshots differ first, as a path of attributes and places; "" if they are equal."""
+    if before == after:
+        return ""
+    if isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
+        differs = next(place for place in range(len(before)) if before[place] != after[place])
+        return changed(before[differs], after[differs], path + (_step(before) if differs == 1 else ""))
+    return path.lstrip(".") or "its state"
+
+
+def _step(frozen: tuple[Any, ...]) -> str:
+    """The name before a value that changed: of an attribute, or the text that is its key."""
+    name = frozen[0]
+    if isinstance(name, tuple) and name[:1] == ("str",):
+        return f".{name[1][1:-1]}"
+    return f".{name}" if len(frozen) == 2 and isinstance(name, str) and name not in _FORMS else ""
 
 
 def same(one: Any, other: Any) -> bool:
