@@ -282,7 +282,7 @@ class Engine:
 
     def flush_cache(self, timeout: float = 0.0) -> None:
         """Forget all cached prefixes. While requests are open it waits for their end, at most `timeout` seconds, and then
-        raises RuntimeError with the reason; so does a second call while one waits."""
+        raises RuntimeError with the reason; so does a second call while one waits. ValueError for a time that is none."""
         if not 0 <= timeout <= MAX_FLUSH_SECONDS:
             raise ValueError(f"timeout is {timeout}; it must be from 0 to {MAX_FLUSH_SECONDS:g} seconds")
         reply = self._mover.control(lambda manager: manager.control.flush_cache(timeout))

@@ -50,7 +50,7 @@ def sampling_defaults(plan: ReplicaPlan, processors: Processors) -> dict[str, An
 
 
 def request_processors(loaded: LoadedStack) -> Processors:
-    """Checks a request's `logits_processors` against the models of the plugins that are loaded."""
+    """Checks a request's `logits_processors` against the models of the loaded plugins; RequestError if one does not fit."""
     parameters = RequestParameters(loaded)
 
     def checked(given: Any) -> dict[str, dict[str, Any]]:

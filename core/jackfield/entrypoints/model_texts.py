@@ -38,7 +38,7 @@ class Texts:
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """As `files`."""
+        """As `files`. Raises ConfigurationError if the model's files make none."""
         try:
             return None if self.files is None else Tokenizer.from_files(self.files)
         except ModelSourceError as error:

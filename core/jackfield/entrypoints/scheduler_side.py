@@ -47,7 +47,8 @@ def build_scheduler(
     ring: Callable[[], None] | None = None,
     plugins: PluginNumbers | None = None,
 ) -> SchedulerSide:
-    """doorbell, ring, plugins: see `Scheduler`."""
+    """doorbell, ring, plugins: see `Scheduler`. Raises ConfigurationError if a plugin cannot be made, or they do not go
+    together."""
     args, config, limits = plan.args, plan.facts.config, worker.limits
     policy_row = loaded.plugin("schedule_policy").selected
     cache_row = loaded.plugin("cache").selected

@@ -61,7 +61,10 @@ def plugin_digest(plugin: SelectedPlugin) -> str:
 
 @cache
 def package_digest(package: str) -> str:
-    """Content digest of a top-level import package, found as `import` would find it. Cached for the process."""
+    """Content digest of a top-level import package, found as `import` would find it. Cached for the process.
+
+    Raises ConfigurationError if it is not found.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise ConfigurationError(f"the package {package} of a selected plugin cannot be imported here")

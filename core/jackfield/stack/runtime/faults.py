@@ -79,7 +79,7 @@ class FaultLedger:
     """One a process. Thread-safe: sinks run on a thread of their own.
 
     mode    "count", or "raise": every fault stops (`--plugin-faults`)
-    limit   faults of one plugin at which DEGRADE becomes a stop and COUNT a quarantine (`--plugin-fault-limit`)
+    limit   faults of one plugin at which DEGRADE becomes a stop and COUNT a quarantine (`--plugin-fault-limit`); 1 or more
     """
 
     def __init__(self, mode: Literal["count", "raise"] = "count", limit: int = 10) -> None:

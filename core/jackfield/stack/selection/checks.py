@@ -11,7 +11,7 @@ from jackfield.stack.discovery.manifest import ManifestRow
 
 
 def manifest_of(row: PluginRow) -> ManifestRow:
-    """The manifest of a healthy row."""
+    """The manifest of a healthy row. Raises ValueError for another."""
     if row.manifest is None:
         raise ValueError(f"{row.kind} {row.name!r} has no manifest: {row.problem}")
     return row.manifest

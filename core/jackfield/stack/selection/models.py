@@ -17,7 +17,10 @@ from jackfield.stack.selection.invariance import Invariance
 
 
 def model_files(path: Path | None) -> tuple[str, tuple[str, ...]]:
-    """How messages call the model's files, and their names. None is the embedded model, which need not be there yet."""
+    """How messages call the model's files, and their names. None is the embedded model, which need not be there yet.
+
+    Raises ConfigurationError if nothing is there.
+    """
     if path is None:
         return embedded.GGUF_FILE, (embedded.GGUF_FILE,)
     if path.is_dir():
