@@ -103,6 +103,14 @@ def test_what_is_no_exception_is_a_fault_like_any_other() -> None:
     assert isinstance(caught.value.__cause__, Panic)
     assert meter.costs() == {"cache.mine": {"commit": row(1, 0.0, exceptions=1)}}
 
+    class Closing(Frozen):
+        def close(self) -> None:
+            panics()
+
+    with pytest.raises(Foreign, match="index out of bounds"):
+        meter.watch("gate.g", Closing("open")).close()
+    assert "gate.g" not in meter.costs()
+
 
 def test_an_overrun_is_counted_each_time_and_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     time = Time()

@@ -42,8 +42,16 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks. `sizes` of a cache only reads numbers."""
 
-_NAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({"attention": ("attend",)})
-"""What is called too often to be metered, and whose errors say all the same whose they are."""
+_NAMED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "attention": ("attend",),
+        "gate": ("close",),
+        "kv_tier": ("use", "close"),
+        "metrics": ("declare", "close"),
+        "worker": ("close",),
+    }
+)
+"""What is called too often to be metered, or once, and whose errors say all the same whose they are."""
 
 _WITHIN = "_jackfield_metered"
 """The attribute of a wrapped function that is the function itself."""
@@ -203,6 +211,9 @@ def _named(plugin: str, function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except BaseException as error:
             blame(error, plugin)
+            if (known := ready_for(error)) is not error:
+                blame(known, plugin)
+                raise known from error
             raise
 
     setattr(named, _WITHIN, function)
