@@ -13,6 +13,8 @@ from jackfield.config.fields import FieldFacts, Shape, facts_of
 from jackfield.config.layer import DEFAULT
 from jackfield.config.server_args import SECRETS, ServerArgs
 
+_TABLE = "a table"
+
 _EXPECTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -25,10 +27,10 @@ _EXPECTED = {
     "list_type": "a list",
     "tuple_type": "a list",
     "set_type": "a list",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "model_attributes_type": "a table",
-    "dataclass_type": "a table",
+    "dict_type": _TABLE,
+    "model_type": _TABLE,
+    "model_attributes_type": _TABLE,
+    "dataclass_type": _TABLE,
     "path_type": "a path",
 }
 """pydantic's type of a finding -> what is wanted, in words that do not name Python's types."""
@@ -97,10 +99,11 @@ def _finding(item: Any, facts: FieldFacts, *, top: bool) -> str:
     )
 
 
-def plain_words(item: Any) -> str:
-    """What one of pydantic's findings says, in an operator's words: "must be a whole number"."""
+def plain_words(item: Any, *, table: str = _TABLE) -> str:
+    """What one of pydantic's findings says, in an operator's words: "must be a whole number". table: what a dict is called."""
     if item["type"] in _EXPECTED:
-        return f"must be {_EXPECTED[item['type']]}"
+        expected = _EXPECTED[item["type"]]
+        return f"must be {table if expected == _TABLE else expected}"
     said: str = item["msg"][:1].lower() + item["msg"][1:]
     return "must be " + said.removeprefix("input should be ") if said.startswith("input should be ") else said
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pydantic
 
+from jackfield.config.problems import plain_words
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.managers.errors import RequestError, shown
 
@@ -110,7 +111,7 @@ def _from_validation_error(error: pydantic.ValidationError) -> ApiError:
     elif kind == "value_error":
         text = f"{param}: {found['ctx']['error']}" if param else str(found["ctx"]["error"])
     else:
-        said = found["msg"][:1].lower() + found["msg"][1:]
+        said = plain_words(found, table="an object")
         text = f"{param}: {said}".removeprefix(": ")
     return ApiError(400, text, param=param or None, code="invalid_value")
 

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from jackfield.config.errors import did_you_mean
+from jackfield.config.problems import plain_words
 from jackfield.hookspecs import KINDS
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.loading.imports import import_object
@@ -98,7 +99,7 @@ def _plain(name: str, model: type[BaseModel] | None, given: Any) -> dict[str, An
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         at = ".".join((where, *(str(part)[:MAX_VALUE_CHARS] for part in detail["loc"])))
-        message = detail["msg"][0].lower() + detail["msg"][1:]
+        message = "must be given" if detail["type"] == "missing" else plain_words(detail, table="an object")
         got = "" if detail["type"] == "missing" else f", not {repr(detail['input'])[:MAX_VALUE_CHARS]}"
         raise BadParameters(f"{at}: {message}{got}", at) from error
     return values
