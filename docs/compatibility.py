@@ -51,7 +51,12 @@ def compatibility() -> Iterator[str]:
         "all with the reference's answers; `refused`: the start says what the one needs of the other; `differs`: an answer was "
         "wrong.\n"
     )
-    for rows, columns in itertools.combinations(KINDS_OF_A_RUN, 2):
+    single = {kind: names[0] for kind in KINDS_OF_A_RUN if len(names := _names(found["runs"], kind)) == 1}
+    if single:
+        told = " and ".join(f"{kind} `{name}`" for kind, name in single.items())
+        yield f"Every run has {told}: there is no other yet. So what runs with them is all that stands here.\n"
+    yield "`not run`: nobody has tried the two together.\n"
+    for rows, columns in itertools.combinations([kind for kind in KINDS_OF_A_RUN if kind not in single], 2):
         yield from _pairs(found["runs"], rows, columns)
 
 
