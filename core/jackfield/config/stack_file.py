@@ -168,6 +168,12 @@ def _stack(table: Any, layer: Layer, source: str) -> list[str]:
     for word, value in table.items():
         kind = words.get(word)
         if kind is None:
+            if word in facts_of(ServerArgs):
+                # TOML gives a table all that stands below its heading.
+                problems.append(
+                    f"[stack] has no kind {word!r}: it is a setting, and stands above [stack] and all other tables"
+                )
+                continue
             meant = did_you_mean(word, words) if nearest(word, words) else f"; kinds: {', '.join(KINDS)}"
             problems.append(f"[stack] has no kind {word!r}{meant}")
             continue

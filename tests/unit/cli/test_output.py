@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
-from jackfield.entrypoints.cli.output import print_table
+from jackfield.entrypoints.cli.output import as_written, print_table
 
 ROWS = [("a [b]", "one\ntwo"), ("c:smile:", "x" * 200)]
 
@@ -44,3 +45,18 @@ def test_on_a_terminal_it_is_fitted_and_nothing_is_markup(monkeypatch: pytest.Mo
     assert "a [b]" in shown
     assert "c:smile:" in shown
     assert shown.rstrip().endswith("(none)")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "none"),
+        (True, "true"),
+        ("lru", '"lru"'),
+        ([1, "ä"], '[1, "ä"]'),
+        (Path("a"), '"a"'),
+        (float("inf"), "Infinity"),
+    ],
+)
+def test_a_value_is_shown_as_it_is_written(value: object, text: str) -> None:
+    assert as_written(value) == text

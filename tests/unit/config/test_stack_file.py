@@ -132,6 +132,7 @@ def test_a_path_on_the_command_line_is_not_relative_to_the_file(tmp_path: Path) 
         ("page_size = 'x'", "page_size: 'x' is not valid: it must be a whole number"),
         ('page_size = "16"', "must be a whole number (without quotes)"),
         ("page_size = ", "is not valid TOML"),
+        ("[stack]\npage_size = 3", "[stack] has no kind 'page_size': it is a setting, and stands above [stack]"),
         ("page_size = " + "[" * 3000, "is nested too deeply"),
         ("[stack]\nmetrics = [3]", "metrics"),
         (

@@ -13,7 +13,7 @@ from jackfield.config.device import DeviceDescription, describe_device
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import add_server_args, parse_server_args
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.cli.output import print_json, print_table
+from jackfield.entrypoints.cli.output import as_written, print_json, print_table
 from jackfield.hub.huggingface import ID
 from jackfield.hub.locate import FILE_ENDINGS, locate_model
 from jackfield.stack.diagnosis.inspection import check_options_in_child
@@ -133,7 +133,7 @@ def _show(explained: Explained, changed: list[str] | None) -> None:
                 plugin.name if plugin.name == plugin.instance else f"{plugin.name} as {plugin.instance}",
                 " and ".join(plugin.phases) or "-",
                 plugin.origin,
-                ", ".join(f"{key}={value!r}" for key, value in plugin.options.items()) or "-",
+                ", ".join(f"{key}={as_written(value)}" for key, value in plugin.options.items()) or "-",
                 plugin.reason,
             )
             for plugin in stack.plugins

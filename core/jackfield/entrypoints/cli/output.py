@@ -14,6 +14,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def as_written(value: Any) -> str:
+    """An option's value much as a stack file has it, for whoever copies it from a table."""
+    return "none" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
     """A table; on a terminal it is fitted to its width, in a pipe each row is one line. No rows: says so."""
     listed = [tuple(row) for row in rows]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from typing import Any
 
 from jackfield import __version__
-from jackfield.entrypoints.cli.output import print_json, print_table
+from jackfield.entrypoints.cli.output import as_written, print_json, print_table
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.diagnosis.doctor import LIMIT, examine_row
 from jackfield.stack.digest import content_digest
@@ -45,18 +44,13 @@ def _print_fields(what: str, fields: list[dict[str, Any]], title: str) -> None:
             (
                 field["name"],
                 field["type"],
-                "required" if field["required"] else _as_written(field["default"]),
+                "required" if field["required"] else as_written(field["default"]),
                 field["description"],
             )
             for field in fields
         ],
         title=title,
     )
-
-
-def _as_written(value: Any) -> str:
-    """As a stack file has it, for whoever copies it from here."""
-    return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _details(row: PluginRow) -> dict[str, Any]:
