@@ -55,8 +55,8 @@ class KVLayout:
 
     The core has two, each with the roles "k" and "v" (of v, the last dimension is v_head):
 
-    nhd-paged   [pages, page, kv_heads, head]: slot s is row s of `tensor.flatten(0, 1)`
-    hnd-paged   [pages, kv_heads, page, head]
+    nhd-paged   (`NHD_PAGED`) [pages, page, kv_heads, head]: slot s is row s of `tensor.flatten(0, 1)`
+    hnd-paged   (`HND_PAGED`) [pages, kv_heads, page, head]
     """
 
     name: str
