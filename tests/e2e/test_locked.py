@@ -46,7 +46,7 @@ def test_the_locked_stack_starts_in_every_process_and_an_edited_one_in_none(
         with pytest.raises(ConfigurationError) as caught:
             without_tokenizer(topology=topology, cache_policy="chunk", **arguments)
         first, *lines, last = str(caught.value).splitlines()
-        assert first == f"--locked {lock}: this run is not the one that was locked:"
+        assert first == f"--locked (from argument locked) {lock}: this run is not the one that was locked:"
         assert lines[0].startswith("  - the content of schedule_policy plugin 'locked' is ")
         assert lines[1:] == ["  - the cache is 'chunk', 'radix' was locked"]
         assert last.startswith(f"If that is meant, renew the lock: jackfield lock --output {lock}")
