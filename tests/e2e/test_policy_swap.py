@@ -175,6 +175,19 @@ def test_what_cannot_be_had_changes_nothing(server: Server, body: dict[str, Any]
     assert server.state()["faults"] == {}
 
 
+def test_each_of_two_clients_that_swap_at_once_hears_of_its_own_epoch(server: Server) -> None:
+    def swap(name: str) -> dict[str, Any]:
+        told: dict[str, Any] = server.post("/schedule_policy", {"name": name}).json()
+        assert told["name"] == name
+        return told
+
+    before = server.get("/schedule_policy").json()["stack_epoch"]
+    with ThreadPoolExecutor(2) as clients:
+        answers = list(clients.map(swap, ["lof", "random"] * 10))
+    epochs = [answer["stack_epoch"] for answer in answers if answer["changed"]]
+    assert sorted(epochs) == list(range(before + 1, before + 1 + len(epochs)))
+
+
 def test_the_same_policy_with_the_same_options_is_no_swap(server: Server) -> None:
     first = server.post("/schedule_policy", {"name": "edf", "options": {"late": "last"}}).json()
     again = server.post("/schedule_policy", {"name": "edf", "options": {"late": "last"}}).json()

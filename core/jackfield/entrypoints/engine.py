@@ -294,14 +294,14 @@ class Engine:
 
         options   all of the new policy's options; those of the start are not carried over
 
-        Returns {changed, name, options, stack_hash, stack_epoch, ...} of the policy that runs now; `changed` is false if it
-        ran before, with the same options. Raises ConfigurationError with the reason if it cannot be had; then the old one
-        goes on.
+        Returns {changed, name, options, stack_hash, stack_epoch, ...} of the policy that runs after this swap; `changed` is
+        false if it ran before, with the same options. Raises ConfigurationError with the reason if it cannot be had; then the
+        old one goes on.
         """
         reply = self._mover.control(lambda manager: manager.control.swap_policy(name, options or {}))
         if not reply.ok:
             raise ConfigurationError(reply.message)
-        return {"changed": reply.detail["changed"], **policy_info(self._runtime.stacks)}
+        return {"changed": reply.detail["changed"], **policy_info(self._runtime.stacks, reply.detail["epoch"])}
 
     def get_server_info(self) -> dict[str, Any]:
         """Arguments, the stack with its hash and reasons, and the scheduler's and the KV pool's numbers."""

@@ -50,9 +50,9 @@ def _tiers(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return tiers
 
 
-def policy_info(stacks: StackEpochs) -> dict[str, Any]:
-    """The schedule policy that runs, and the stack that it is part of."""
-    epoch, stack, digest = stacks.now
+def policy_info(stacks: StackEpochs, epoch: int | None = None) -> dict[str, Any]:
+    """The schedule policy that runs, or that of an epoch that was heard of, and the stack that it is part of."""
+    epoch, stack, digest = stacks.now if epoch is None else stacks.at(epoch)
     running = stack.one("schedule_policy")
     assert running is not None
     return {

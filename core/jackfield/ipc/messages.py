@@ -161,7 +161,7 @@ class WhyRequest(Message, frozen=True, kw_only=True):
 
 class SwapPolicyRequest(Message, frozen=True, kw_only=True):
     """Put another schedule policy in the place of the one that runs. `ControlReply.detail` says with `changed` whether it is
-    another one; options: all of its options, JSON values."""
+    another one, and with `epoch` of which stack it is part; options: all of its options, JSON values."""
 
     control_id: int
     name: str

@@ -9,7 +9,7 @@ from jackfield.hookspecs import StackChanged
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 
 KEPT = 1024
-"""Epochs whose hash is known, the newest: results of an older one do not come any more."""
+"""Epochs whose stack is known, the newest: results of an older one do not come any more."""
 
 
 class StackEpochs:
@@ -17,7 +17,7 @@ class StackEpochs:
 
     def __init__(self, stack: ResolvedStack, stack_hash: str) -> None:
         self._now = (0, stack, stack_hash)
-        self._hashes = OrderedDict({0: stack_hash})
+        self._known = OrderedDict({0: self._now})
 
     @property
     def epoch(self) -> int:
@@ -37,18 +37,22 @@ class StackEpochs:
         """Epoch, stack and hash that belong together."""
         return self._now
 
+    def at(self, epoch: int) -> tuple[int, ResolvedStack, str]:
+        """The same of an epoch that was heard of. KeyError for one that was not, or is long past."""
+        return self._known[epoch]
+
     def hash_of(self, epoch: int) -> str:
         """The hash of an epoch that was heard of."""
-        return self._hashes[epoch]
+        return self.at(epoch)[2]
 
     def change(self, change: StackChanged, selected: SelectedPlugin) -> bool:
         """A plugin was swapped. False: that is known already."""
         if change.epoch <= self.epoch:
             return False
-        self._hashes[change.epoch] = change.stack_hash
-        if len(self._hashes) > KEPT:
-            self._hashes.popitem(last=False)
         self._now = (change.epoch, with_plugin(self.stack, selected), change.stack_hash)
+        self._known[change.epoch] = self._now
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
         return True
 
 

@@ -143,7 +143,9 @@ class PolicySwaps:
                 self._put_in_place(new)
             except ConfigurationError as failed:
                 return self._refused(message, str(failed))
-        return ControlReply(control_id=message.control_id, ok=True, detail={"changed": new is not None})
+        return ControlReply(
+            control_id=message.control_id, ok=True, detail={"changed": new is not None, "epoch": self.epoch}
+        )
 
     def _refused(self, message: SwapPolicyRequest, text: str) -> ControlReply:
         log.warning("the schedule policy stays: %s", text)
