@@ -154,7 +154,7 @@ def test_dry_keeps_a_model_from_going_in_circles(tiny_model: Path) -> None:
         ),
         ({"dry": {"multiplier": "1"}}, "logits_processors.dry.multiplier", "not '1'"),
         ({"dry": {"multiplier": 1, "bace": 2}}, "logits_processors.dry.bace", "did you mean 'base'"),
-        ({"dry": {}}, "logits_processors.dry.multiplier", "required"),
+        ({"dry": {}}, "logits_processors.dry.multiplier", "must be given"),
         ({"dry": {"multiplier": 1, "breakers": [1, "x"]}}, "logits_processors.dry.breakers.1", "not 'x'"),
         ({"dry": {"multiplier": float("nan")}}, "logits_processors.dry", "no JSON"),
         ({"dry": [1]}, "logits_processors.dry", "must be an object"),
