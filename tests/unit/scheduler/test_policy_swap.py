@@ -104,7 +104,7 @@ def test_every_record_tells_of_the_swap() -> None:
     run.turn()
     run.swap("lof")
     run.run()
-    assert [reply.detail for reply in run.replies] == [{"changed": True}]
+    assert [reply.detail for reply in run.replies] == [{"changed": True, "epoch": 1}]
     (change,) = run.swaps
     assert (change.epoch, change.previous_hash, change.stack_hash, change.step) == (1, "hash 0", "hash 1", 2)
     assert (change.name, change.previous) == ("lof", "fcfs")
