@@ -18,7 +18,9 @@ import pytest
 import zmq
 
 from jackfield import Engine
+from jackfield.entrypoints.calls import Call
 from jackfield.entrypoints.child_process import child_environment
+from jackfield.managers.requests.generate_request import GenerateRequest
 from tests.e2e.engines import assert_alive, simulated, tiny
 from tests.e2e.replicas import PATIENCE, Script, nothing_left, pids, wait_gone
 
@@ -105,7 +107,10 @@ def test_an_engine_outlives_the_thread_that_made_it(tiny_model: Path) -> None:
         assert_alive(engine)
 
 
-async def test_an_engine_in_a_running_event_loop_as_a_notebook_has_it(tiny_model: Path) -> None:
+async def test_an_engine_in_a_running_event_loop_as_a_notebook_has_it(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_over = threading.Event()
     with small(tiny_model) as engine:
         expected = engine.generate(input_ids=[3, 4], sampling_params=GREEDY)["output_ids"]
         answers = await asyncio.gather(
@@ -115,6 +120,15 @@ async def test_an_engine_in_a_running_event_loop_as_a_notebook_has_it(tiny_model
         stream = await engine.async_generate(input_ids=[3, 4], sampling_params=GREEDY, stream=True)
         parts = [part async for part in stream]
         assert parts[-1]["output_ids"] == expected
+        submit = engine._mover.submit
+
+        def told(request: GenerateRequest) -> Call:
+            try:
+                return submit(request)
+            finally:
+                handed_over.set()
+
+        monkeypatch.setattr(engine._mover, "submit", told)
         doomed = asyncio.create_task(
             engine.async_generate(input_ids=[3], sampling_params={"max_new_tokens": 400, "ignore_eos": True})
         )
@@ -122,6 +136,8 @@ async def test_an_engine_in_a_running_event_loop_as_a_notebook_has_it(tiny_model
         doomed.cancel()
         with pytest.raises(asyncio.CancelledError):
             await doomed
+        # Cancelled while a thread is still handing the request over: before that is done, there is nothing to wait for.
+        assert await asyncio.to_thread(handed_over.wait, PATIENCE)
         await asyncio.to_thread(until_closed, engine)
         assert_alive(engine)
 
