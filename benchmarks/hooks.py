@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType, ModuleType
 
+from figures import Figure, over, ratio, report
 from machine import machine_facts
-from scheduler import QUICK, Bench, Figure, Sizes, over, ratio, report
+from scheduler import PACKAGES, QUICK, Bench, Sizes
 
 from jackfield.hookspecs import BatchScheduled, ProcessInfo, StepDecision, StepRecord, hookimpl
 from jackfield.stack.discovery.manifest import ManifestRow
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     machine = machine_facts(arguments.wait)
     figures = dict(HookBench(QUICK if arguments.quick else Sizes(), arguments.rounds).figures())
-    report(machine, figures, arguments.json)
+    report(machine, figures, arguments.json, PACKAGES)
     return 0
 
 

@@ -10,56 +10,40 @@ scheduler's thread, less what the worker without a model takes of it. Messages a
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from figures import Figure, figure_of, over, ratio, report
 from machine import machine_facts
 from null_worker import NullWorker
+from rig import PAGE, PROMPT, VOCAB, Rig
 
 from jackfield.hookspecs import (
     CacheKey,
-    EventLoop,
     ModelWorker,
     ProcessInfo,
-    SchedulerPhases,
-    StepOutcome,
     WorkerLimits,
 )
-from jackfield.ipc.channels import InMemoryChannel
-from jackfield.ipc.messages import SamplingParams, ToDetokenizer, TokenizedGenerateRequest, ToMain, ToScheduler
-from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.hints import PrefixHints
-from jackfield.managers.scheduler.request import cache_namespace
-from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
-from jackfield.managers.scheduler.watchers import Observers
-from jackfield.observability.clock import MonotonicClock
-from jackfield.stack.digest import package_digest
 from jackfield.stack.loading.load import LoadedStack
 from jackfield.stack.resolved import ResolvedStack
 from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.observers import ObserverHub
 from jackfield_cache_prefix.radix_cache import RadixCache
-from jackfield_scheduler_loops.normal import NormalLoop
 from jackfield_scheduler_loops.overlap import OverlapLoop
 from jackfield_scheduler_policies.dfs_weight import DepthFirstByWeight
-from jackfield_scheduler_policies.fcfs import FirstComeFirstServed
 from jackfield_scheduler_policies.lpm import LongestPrefixMatch, LpmOptions
 
 PACKAGES = ("jackfield", "jackfield_cache_prefix", "jackfield_scheduler_loops", "jackfield_scheduler_policies")
-VOCAB = 50_000
-PROMPT = 64
-PAGE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,139 +66,6 @@ class Sizes:
 
 
 QUICK = Sizes(running=(2, 4, 8), steps=4, waiting=10, long=1600, tail=16, prefixes=30, device=0.001)
-
-
-@dataclass(kw_only=True)
-class Figure:
-    """value: the median of `values`, one a round; met: whether the target is, None without one; a, b: a ratio's sides."""
-
-    what: str
-    value: float
-    unit: str
-    values: list[float]
-    target: str = ""
-    met: bool | None = None
-    a: list[float] = field(default_factory=list)
-    b: list[float] = field(default_factory=list)
-
-
-# a scheduler to measure
-
-
-class Rig:
-    """A scheduler with everything that it has in a server but processes: radix cache, fcfs, no observer."""
-
-    def __init__(
-        self,
-        *,
-        running: int,
-        context: int,
-        make_loop: Callable[[SchedulerPhases], EventLoop] = NormalLoop,
-        make_worker: Callable[[WorkerLimits], ModelWorker] = NullWorker,
-        decision_steps: int = 1024,
-        slots: int = 0,
-        conservativeness: float = 1.0,
-        observers: Observers | None = None,
-    ) -> None:
-        """slots: of the pool; 0: more than enough. observers: None: not even a hub that could call some."""
-        limits = WorkerLimits(
-            max_rows=running + 1,
-            max_context=context,
-            total_slots=slots or 2 * running * -(-context // PAGE) * PAGE,
-            page_size=PAGE,
-            vocab_size=VOCAB,
-            max_tokens=max(running * PROMPT, context),
-        )
-        self.worker = make_worker(limits)
-        self.inbox = InMemoryChannel(ToScheduler)
-        self.outputs = InMemoryChannel(ToDetokenizer)
-        self.scheduler = Scheduler(
-            SchedulerConfig(
-                context_length=context,
-                vocab_size=VOCAB,
-                max_running_requests=running,
-                max_prefill_tokens=limits.max_tokens,
-                check_invariants="off",
-                decision_steps=decision_steps,
-                schedule_conservativeness=conservativeness,
-            ),
-            worker=self.worker,
-            cache=RadixCache(PAGE),
-            policy=FirstComeFirstServed(),
-            clock=MonotonicClock(),
-            inbox=self.inbox,
-            to_detokenizer=self.outputs,
-            to_main=InMemoryChannel(ToMain),
-            observers=observers,
-        )
-        self.loop = make_loop(self.scheduler)
-        self._random = np.random.default_rng(1)
-        self._rids = itertools.count()
-
-    def ids(self, count: int) -> list[int]:
-        found: list[int] = self._random.integers(8, VOCAB, count).tolist()
-        return found
-
-    def store(self, prefixes: int, *, owned: bool) -> None:
-        """Put so many prompts into the cache. owned: with slots of the pool; else with the same ones, which nothing evicts."""
-        memory = self.scheduler._memory
-        for _ in range(prefixes):
-            tokens = np.array(self.ids(PROMPT), dtype=np.int32)
-            key = CacheKey(namespace=cache_namespace("0", 0, None), tokens=tokens)
-            lease = memory._cache.acquire(key, PROMPT)
-            slots = (
-                np.arange(PAGE, PAGE + PROMPT, dtype=np.int32) if not owned else memory.allocator.alloc(PROMPT // PAGE)
-            )
-            memory._cache.commit(lease, key, slots, final=True)
-            memory._cache.release(lease)
-        memory.changes += 1
-
-    def submit(self, prompt: list[int], new: int) -> None:
-        sampling = SamplingParams(temperature=0.0, max_new_tokens=new, ignore_eos=True)
-        self.inbox.send(TokenizedGenerateRequest(rid=str(next(self._rids)), input_ids=prompt, sampling=sampling))
-
-    def fill(self, running: int, waiting: int, new: int) -> Rig:
-        """Until so many requests decode, and so many wait for their places."""
-        for _ in range(running + waiting):
-            self.submit(self.ids(PROMPT), new)
-        state = self.scheduler.state()
-        while (state.running, state.waiting) != (running, waiting) or state.steps < 4:
-            self.step()
-            state = self.scheduler.state()
-        return self
-
-    def step(self) -> None:
-        if self.loop.step() is not StepOutcome.RAN:
-            raise SystemExit("nothing runs in the scheduler that is to be measured")
-        self.drain()
-
-    def drain(self) -> None:
-        while self.outputs.receive() is not None:
-            pass
-
-    def cpu(self, work: Callable[[], Any]) -> float:
-        """Milliseconds of this thread's CPU, less the worker's."""
-        assert isinstance(self.worker, NullWorker)
-        worker, began = self.worker.spent, time.thread_time()
-        work()
-        spent = time.thread_time() - began
-        return (spent - (self.worker.spent - worker)) * 1e3
-
-    def step_cpu(self, steps: int) -> float:
-        times = []
-        for _ in range(steps):
-            times.append(self.cpu(self.loop.step))
-            self.drain()
-        return statistics.median(times)
-
-    def step_wall(self, steps: int) -> float:
-        """Seconds a step, with as many in flight before as after."""
-        for _ in range(3):
-            self.step()
-        began = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        return (time.perf_counter() - began) / steps
 
 
 class Bench:
@@ -487,43 +338,6 @@ class Bench:
                 rig.worker.close()
 
 
-def over(a: float, b: float) -> float:
-    return b / a
-
-
-def figure_of(what: str, unit: str, values: list[float], target: str = "") -> Figure:
-    value = statistics.median(values)
-    return Figure(what=what, value=value, unit=unit, values=values, target=target, met=_met(value, target))
-
-
-def ratio(
-    what: str, a: list[float], b: list[float], of: Callable[[float, float], float], target: str, unit: str
-) -> Figure:
-    figure = figure_of(what, f"ratio (sides: {unit})", [of(x, y) for x, y in zip(a, b, strict=True)], target)
-    figure.a, figure.b = a, b
-    return figure
-
-
-def _met(value: float, target: str) -> bool | None:
-    if not target:
-        return None
-    sign, bound = target.split()
-    return value >= float(bound) if sign == ">=" else value <= float(bound)
-
-
-def report(machine: Any, figures: Mapping[str, Figure], as_json: bool) -> None:
-    if as_json:
-        packages = {package: package_digest(package) for package in PACKAGES}
-        results = {name: asdict(figure) for name, figure in figures.items()}
-        json.dump({"machine": machine, "packages": packages, "results": results}, sys.stdout, indent=2)
-        print()
-        return
-    for name, figure in figures.items():
-        verdict = "" if figure.met is None else f"  ({figure.target}: {'met' if figure.met else 'MISSED'})"
-        spread = ", ".join(f"{value:.3g}" for value in sorted(figure.values)[:: max(1, len(figure.values) // 5)])
-        print(f"{name:28} {figure.value:8.3f} {figure.unit.partition(' ')[0]:5}{verdict}  {figure.what}  [{spread}]")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
@@ -532,7 +346,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
     arguments = parser.parse_args(argv)
     machine = machine_facts(arguments.wait)
-    report(machine, dict(Bench(QUICK if arguments.quick else Sizes(), arguments.rounds).figures()), arguments.json)
+    report(
+        machine,
+        dict(Bench(QUICK if arguments.quick else Sizes(), arguments.rounds).figures()),
+        arguments.json,
+        PACKAGES,
+    )
     return 0
 
 

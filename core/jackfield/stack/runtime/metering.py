@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from jackfield.stack.runtime.faults import blame, ready_for
 
@@ -133,11 +133,7 @@ class Meter:
             except BaseException as error:
                 if not isinstance(error, expected):
                     cost.exceptions += 1
-                blame(error, plugin)
-                if (known := ready_for(error)) is not error:
-                    blame(known, plugin)
-                    raise known from error
-                raise
+                _blame_and_raise(error, plugin)
             finally:
                 spent = timer() - began
                 cost.calls += 1
@@ -204,17 +200,21 @@ def merged(*tables: Costs) -> Costs:
     return sums
 
 
+def _blame_and_raise(error: BaseException, plugin: str) -> NoReturn:
+    blame(error, plugin)
+    if (known := ready_for(error)) is not error:
+        blame(known, plugin)
+        raise known from error
+    raise error
+
+
 def _named(plugin: str, function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            blame(error, plugin)
-            if (known := ready_for(error)) is not error:
-                blame(known, plugin)
-                raise known from error
-            raise
+            _blame_and_raise(error, plugin)
 
     setattr(named, _WITHIN, function)
     return named

@@ -39,6 +39,12 @@ def feature_problems(row: PluginRow, wanted: Iterable[str], who: str) -> list[st
     return [f"{who} needs {' and '.join(repr(name) for name in lacking)}, which it does not offer"] if lacking else []
 
 
+def cache_problems(row: PluginRow, cache: ManifestRow) -> list[str]:
+    """What a schedule policy needs and the cache of the run does not list."""
+    lacking = sorted(set(manifest_of(row).needs) - set(cache.features))
+    return [f"it needs {need!r}, which cache {cache.name!r} does not offer" for need in lacking]
+
+
 def file_problems(row: PluginRow, file: str, names: Sequence[str], *, named: bool) -> list[str]:
     """Whether a loader recognises the model files. One without patterns recognises none and must be named."""
     patterns = manifest_of(row).files

@@ -23,7 +23,13 @@ from jackfield.stack.names import instance_key
 from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
 from jackfield.stack.selection.access import Access, refuse_unknown_entries
 from jackfield.stack.selection.attention import AttentionChoice, AttentionSelection
-from jackfield.stack.selection.checks import device_problems, dtype_problems, feature_problems, manifest_of
+from jackfield.stack.selection.checks import (
+    cache_problems,
+    device_problems,
+    dtype_problems,
+    feature_problems,
+    manifest_of,
+)
 from jackfield.stack.selection.choice import Choice, Selector, as_selected, described
 from jackfield.stack.selection.completion import Completion
 from jackfield.stack.selection.file_checks import refuse_unusable_files, refuse_unused_files
@@ -222,12 +228,10 @@ class _Resolver:
             lambda row: self._hardware_problems(row) + feature_problems(row, wanted, f"schedule policy {named!r}"),
         )
 
-        def judge(row: PluginRow) -> list[str]:
-            lacking = sorted(set(manifest_of(row).needs) - set(manifest_of(cache.row).features))
-            missing = [f"it needs {need!r}, which cache {cache.row.name!r} does not offer" for need in lacking]
-            return self._hardware_problems(row) + missing
-
-        self._decide("schedule_policy", judge)
+        self._decide(
+            "schedule_policy",
+            lambda row: self._hardware_problems(row) + cache_problems(row, manifest_of(cache.row)),
+        )
         return self._decide("event_loop", self._hardware_problems).row
 
     def _decide_uses(self, kind: str) -> None:

@@ -18,7 +18,7 @@ from jackfield.stack.loading.load import INLINE, load_stack
 from jackfield.stack.loading.options import validated_options
 from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
 from jackfield.stack.selection.access import Access
-from jackfield.stack.selection.checks import device_problems, dtype_problems, manifest_of
+from jackfield.stack.selection.checks import cache_problems, device_problems, dtype_problems
 from jackfield.stack.selection.choice import Selector, as_selected
 from jackfield.stack.selection.file_checks import refuse_unusable_files
 
@@ -39,9 +39,8 @@ def select_policy(args: ServerArgs, stack: ResolvedStack, name: str, options: Ma
     assert cache is not None
 
     def judge(row: PluginRow) -> list[str]:
-        lacking = sorted(set(manifest_of(row).needs) - set(cache.manifest.features))
-        missing = [f"it needs {need!r}, which cache {cache.name!r} does not offer" for need in lacking]
-        return device_problems(row, args.device.partition(":")[0]) + dtype_problems(row, dtype) + missing
+        hardware = device_problems(row, args.device.partition(":")[0]) + dtype_problems(row, dtype)
+        return hardware + cache_problems(row, cache.manifest)
 
     # The file of a one-file plugin is read again: edited since, it is another policy, with another digest. One that is
     # broken by now keeps nobody from a policy that is not in it.

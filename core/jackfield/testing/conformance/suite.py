@@ -140,13 +140,16 @@ class Conformance:
         if missing:
             self.not_claimed(f"features has no {', '.join(map(repr, missing))}")
 
-    def not_claimed(self, why: str) -> NoReturn:
+    @staticmethod
+    def not_claimed(why: str) -> NoReturn:
         pytest.skip(f"{NOT_CLAIMED}: {why}")
 
-    def not_here(self, why: str) -> NoReturn:
+    @staticmethod
+    def not_here(why: str) -> NoReturn:
         pytest.skip(f"{NOT_HERE}: {why}")
 
-    def cannot_run(self, why: str) -> NoReturn:
+    @staticmethod
+    def cannot_run(why: str) -> NoReturn:
         pytest.skip(f"{CANNOT_RUN}: {why}")
 
     def test_loads(self) -> None:

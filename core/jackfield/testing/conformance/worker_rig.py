@@ -74,7 +74,7 @@ class WorkerRig(ComputingConformance):
         """Config and transformers' model of the checkpoint that model-running workers load."""
         if cls._model is None:
             if importlib.util.find_spec("transformers") is None:
-                pytest.skip("cannot run: transformers, the reference, cannot be imported: pip install transformers")
+                cls.cannot_run("transformers, the reference, cannot be imported: pip install transformers")
             config = tiny_config(ARCHITECTURE, {"tie_word_embeddings": True})
             WorkerRig._model = (config, reference_model(ARCHITECTURE, config))
         assert cls._model is not None
