@@ -39,7 +39,7 @@ class Life:
         self.stopping = threading.Event()
         self.ring: Callable[[], None] = lambda: None
         self.at_work = False
-        self._directory = directory
+        self.directory = directory
 
     def watch(self) -> None:
         """On a thread of its own: obey the parent, and end when it has gone."""
@@ -62,19 +62,21 @@ class Life:
 
     def orphaned(self, *_: object) -> None:
         """The parent has died. Nobody is left to answer to, and nobody else to remove the run's directory."""
-        remove_tree(self._directory)
+        remove_tree(self.directory)
         os._exit(1)
 
 
-def live(role: str, descriptor: int) -> int:
-    """Returns the exit code."""
+def live(role: str, descriptor: int, directory: str) -> int:
+    """directory: the run's. Returns the exit code."""
     link = FramedLink(socket.socket(fileno=descriptor), ToChild)
+    life = Life(link, Path(directory))
     orders = link.receive()
+    if orders is None:  # the parent died before it had given them
+        life.orphaned()
     if not isinstance(orders, Orders) or orders.role != role:
         return 1
     sys.path[:] = orders.sys_path
     _start_logging(role, str(orders.args.get("log_level", "info")), all_of_it=orders.logs)
-    life = Life(link, Path(orders.run_directory))
     signal.signal(signal.SIGTERM, life.stop)
     signal.signal(ORPHANED, life.orphaned)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {ORPHANED})
@@ -101,7 +103,7 @@ def _work(orders: Orders, life: Life) -> None:
     def progress(what: str, done: int, total: int) -> None:
         life.link.send(Progress(what=what, done=done, total=total))
 
-    part: Part = ROLES[orders.role](plan, Path(orders.run_directory), process, progress)
+    part: Part = ROLES[orders.role](plan, life.directory, process, progress)
     try:
         part.observers.started()
         life.ring = part.wake

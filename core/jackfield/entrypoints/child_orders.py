@@ -28,7 +28,6 @@ class Orders(Message, frozen=True, kw_only=True):
     """
 
     role: Role
-    run_directory: str
     sys_path: list[str]
     logs: bool
     args: dict[str, Any]
@@ -37,10 +36,9 @@ class Orders(Message, frozen=True, kw_only=True):
     stack: ResolvedStack
 
     @classmethod
-    def make(cls, role: Role, plan: ReplicaPlan, *, run_directory: Path, sys_path: list[str]) -> Orders:
+    def make(cls, role: Role, plan: ReplicaPlan, *, sys_path: list[str]) -> Orders:
         return cls(
             role=role,
-            run_directory=str(run_directory),
             sys_path=sys_path,
             logs=logging.getLogger("jackfield").hasHandlers(),
             args=plan.args.model_dump(mode="json", exclude=set(SECRETS)),

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from jackfield.config.fields import ENVIRONMENT_PREFIX
 from jackfield.config.server_args import SECRETS
@@ -20,7 +21,7 @@ from jackfield.ipc.framed_link import FramedLink
 class Child:
     """One child process, as the supervisor's thread sees it."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, directory: Path) -> None:
         self.role: str = orders.role
         self.ready: Ready | None = None
         self.failed: Failed | None = None
@@ -37,6 +38,7 @@ class Child:
                         orders.role,
                         str(os.getpid()),
                         str(theirs.fileno()),
+                        str(directory),
                     ],
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,

@@ -150,7 +150,8 @@ def launch_processes(
         stacks = StackEpochs(plan.stack, digest)
         log.info("process %d runs the stack %s", os.getpid(), digest)
         supervisor = Supervisor(
-            [Orders.make(role, plan, run_directory=directory.path, sys_path=absolute_import_path()) for role in ROLES],
+            [Orders.make(role, plan, sys_path=absolute_import_path()) for role in ROLES],
+            directory.path,
             expected=(digest, contents(plan.stack)),
             on_failure=failures.tell,
             on_progress=on_progress,

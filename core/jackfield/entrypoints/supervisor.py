@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
@@ -39,18 +40,21 @@ class Supervisor:
 
     on_failure    called on the supervisor's thread, once, when a child has died that was ready
     on_progress   called there with (role, what, done, total)
+    directory     of the run, which the last of them removes if this process dies
     expected      the hash, and package -> digest, that each child must find
     """
 
     def __init__(
         self,
         orders: list[Orders],
+        directory: Path,
         *,
         expected: tuple[str, Mapping[str, str]],
         on_failure: Callable[[ReplicaFailed], None],
         on_progress: Callable[[str, str, int, int], None] | None = None,
     ) -> None:
         self._orders = orders
+        self._directory = directory
         self._expected = expected
         self._on_failure = on_failure
         self._on_progress = on_progress
@@ -107,7 +111,7 @@ class Supervisor:
     def _watch(self, selector: selectors.BaseSelector) -> None:
         selector.register(self._bell, selectors.EVENT_READ, None)
         for orders in self._orders:
-            child = Child(orders)
+            child = Child(orders, self._directory)
             self._children.append(child)
             _register(selector, child)
         while not self._stopping.is_set():

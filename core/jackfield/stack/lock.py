@@ -1,7 +1,7 @@
 """The lock of a run's stack: what it was made of, as a file for people and version control, and what differs from it now.
 
-Holds names, versions, options and content digests; no path, host or secret, so that one file serves every machine. It locks
-the code and the choices, not the weights.
+Holds names, versions, options as they were given (a secret among them too) and content digests; no place of this machine, so
+that one file serves every machine. It locks the code and the choices, not the weights.
 """
 
 from __future__ import annotations
