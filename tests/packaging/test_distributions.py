@@ -40,6 +40,7 @@ def test_the_distributions_that_the_contract_lists_are_there() -> None:
         "plugins/cache/prefix",
         "plugins/models/llama",
         "plugins/models/loaders",
+        "plugins/models/qwen",
         "plugins/observability/jsonl",
         "plugins/observability/prometheus",
         "plugins/ops/torch",

@@ -12,6 +12,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-cache-tiers",
     "jackfield-models-llama",
     "jackfield-models-loaders",
+    "jackfield-models-qwen",
     "jackfield-observability-jsonl",
     "jackfield-observability-prometheus",
     "jackfield-ops-torch",

@@ -95,6 +95,7 @@ def test_pipeline_stages_are_refused() -> None:
         ({"rms_norm_eps": "small"}, "rms_norm_eps"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
+        ({"is_causal": False}, "is_causal"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config.*awq"),
         ({"dtype": "float8_e4m3fn"}, "dtype.*float8"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "rope_parameters.rope_type 'spiral'.*yarn"),
@@ -177,7 +178,7 @@ def test_defaults_of_silent_configs_are_transformers() -> None:
         assert ours.window == getattr(theirs, "sliding_window", None)
         assert ours.rope.get("rope_theta", 10000.0) == theirs.rope_parameters["rope_theta"]
         assert list(ours.rotary) == [bool(x) for x in getattr(theirs, "no_rope_layers", [1] * 5)]
-        assert (ours.attention_bias, ours.mlp_bias) == (False, False)
+        assert (ours.qkv_bias, ours.o_bias, ours.mlp_bias) == (False, False, False)
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,34 @@ def _llama_like(hf_architecture: str, model_type: str) -> Architecture:
     )
 
 
+_QWEN3_LAYER_TENSORS = MappingProxyType(
+    {**_LAYER_TENSORS, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+)
+
+
+def _qwen(
+    hf_architecture: str, model_type: str, *, layer_tensors: Mapping[str, str], attention_bias: bool
+) -> Architecture:
+    return Architecture(
+        hf_architecture=hf_architecture,
+        model_type=model_type,
+        tensors=_TENSORS,
+        layer_tensors=layer_tensors,
+        permuted=MappingProxyType({}),  # llama.cpp rotates the two halves of these models' heads, as Hugging Face does
+        derived=frozenset(),
+        activation="silu",
+        bias_entries=MappingProxyType({"attention_bias": "attn_q"} if attention_bias else {}),
+    )
+
+
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         "llama": _llama_like("LlamaForCausalLM", "llama"),
         # llama.cpp's converter writes Mistral models as "llama"; other writers use the model's own name
         "mistral": _llama_like("MistralForCausalLM", "mistral"),
+        # Qwen2 always has biases on q, k and v, and no entry that says so
+        "qwen2": _qwen("Qwen2ForCausalLM", "qwen2", layer_tensors=_LAYER_TENSORS, attention_bias=False),
+        "qwen3": _qwen("Qwen3ForCausalLM", "qwen3", layer_tensors=_QWEN3_LAYER_TENSORS, attention_bias=True),
     }
 )
 """`general.architecture` -> its row."""

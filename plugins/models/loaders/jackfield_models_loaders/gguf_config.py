@@ -75,6 +75,10 @@ def make_config(header: GgufHeader, metadata: Metadata) -> dict[str, Any]:
         config[entry] = f"blk.0.{stem}.bias" in header.tensors
     if row.model_type == "mistral":
         config["sliding_window"] = metadata.integer(f"{name}.attention.sliding_window") or None
+    elif row.model_type in ("qwen2", "qwen3") and metadata.integer(f"{name}.attention.sliding_window"):
+        metadata.fail(
+            f"sets {name}.attention.sliding_window, but not which layers have it; use the safetensors checkpoint"
+        )
     for role, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         token = metadata.integer(f"tokenizer.ggml.{key}_token_id")
         if token is not None:

@@ -194,6 +194,39 @@ def test_a_mistral_file_is_mistral(make_gguf: Maker) -> None:
     assert config["sliding_window"] is None
 
 
+def make_qwen(make_gguf: Maker, architecture: str, **changes: Any) -> Path:
+    """As llama.cpp's converter writes them: biases on q, k and v only, or norms of the heads and no rotary dimensions."""
+    norms = {
+        f"blk.{layer}.attn_{x}_norm.weight": np.linspace(1, 2, 64, dtype=np.float32) for layer in (0, 1) for x in "qk"
+    }
+    if architecture == "qwen2":
+        outputs = tuple(f"blk.{layer}.attn_output.bias" for layer in (0, 1))
+        return make_gguf("qwen2.gguf", architecture="qwen2", bias=True, leave_out=outputs, pre="qwen2", **changes)
+    return make_gguf("qwen3.gguf", architecture="qwen3", tensors=norms, pre="qwen2", **changes)
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3"])
+def test_a_qwen_file_is_transformers_own(make_gguf: Maker, architecture: str) -> None:
+    path = make_qwen(make_gguf, architecture, kind=Kind.Q8_0, tied=False)
+    config = GgufSource(path).config()
+    assert (config["architectures"], config["model_type"]) == ([f"Q{architecture[1:]}ForCausalLM"], architecture)
+    assert config.get("attention_bias", False) is False
+    assert GgufSource(path).tokenizer().tokenizer_json
+    own = getattr(transformers, f"Q{architecture[1:]}Config")(**{k: v for k, v in config.items() if k != "model_type"})
+    model: Any = getattr(transformers, f"Q{architecture[1:]}ForCausalLM")(own)
+    reference = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)  # type: ignore[no-untyped-call]
+    ours = weights(path)
+    assert set(ours) == set(reference["tensors"]) == set(model.state_dict())
+    for name, weight in ours.items():
+        theirs = reference["tensors"][name]
+        torch.testing.assert_close(torch.from_numpy(dense(weight)), theirs, rtol=0, atol=0, msg=name)
+
+
+def test_a_qwen_window_without_its_layers_is_refused(make_gguf: Maker) -> None:
+    path = make_qwen(make_gguf, "qwen2", metadata=lambda writer: writer.add_sliding_window(32))
+    assert "qwen2.attention.sliding_window" in refusal(lambda: GgufSource(path).config(), path)
+
+
 def scaling(**entries: Any) -> Callable[[gguf.GGUFWriter], None]:
     def add(writer: gguf.GGUFWriter) -> None:
         for key, value in entries.items():
