@@ -108,7 +108,7 @@ _ALL = (
     Kind(
         name="model",
         group="models",
-        contract=(1, 0),
+        contract=(1, 1),
         hook="jackfield_models",
         exclusive=True,
         field="model_impl",

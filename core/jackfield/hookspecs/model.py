@@ -162,12 +162,26 @@ class Builder(Protocol):
     @property
     def shard(self) -> Shard: ...
 
-    def embedding(self, name: str, vocab_size: int, hidden_size: int) -> Embedding:
-        """Token embedding; `name` is the checkpoint's tensor, for example "model.embed_tokens.weight"."""
+    def embedding(self, name: str, vocab_size: int, hidden_size: int, *, scale: float = 1.0) -> Embedding:
+        """Token embedding; `name` is the checkpoint's tensor, for example "model.embed_tokens.weight".
+
+        scale   factor on what is looked up, rounded to the run's dtype first. A head that is tied to it has none. Since 1.1
+        """
         ...
 
-    def head(self, name: str, vocab_size: int, hidden_size: int, *, tied_to: Embedding | None = None) -> Head:
-        """Vocabulary projection. With `tied_to`, a tensor under `name` is accepted and must not contradict it."""
+    def head(
+        self,
+        name: str,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        tied_to: Embedding | None = None,
+        soft_cap: float | None = None,
+    ) -> Head:
+        """Vocabulary projection. With `tied_to`, a tensor under `name` is accepted and must not contradict it.
+
+        soft_cap   logits become soft_cap * tanh(logits / soft_cap), in float32; None: off. Since 1.1
+        """
         ...
 
     def norm(self, name: str, size: int, *, eps: float, offset: float = 0.0) -> Norm:
@@ -214,9 +228,15 @@ class Builder(Protocol):
         layer: AttentionLayer,
         attention_bias: bool = False,
         mlp_bias: bool = False,
+        after_attention: Norm | None = None,
+        after_mlp: Norm | None = None,
     ) -> PostAttention:
         """Output projection (row-parallel), norm and gated MLP, for `ForwardContext.post_attention`. o, gate, up, down: name
-        prefixes."""
+        prefixes.
+
+        after_attention, after_mlp   norms of what the projection and the MLP give (the sum over all ranks), before the
+                                     residual is added to it; None: none. Since 1.1
+        """
         ...
 
     def ignore(self, pattern: str) -> None:

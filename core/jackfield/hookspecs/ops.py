@@ -50,6 +50,7 @@ class PostAttention:
     o and down are row-parallel: each rank holds some of the input columns, and the provider sums their results with
     `ctx.all_reduce`. Their biases stand on rank 0 alone, so that a provider may add them before the sum.
     activation   "silu" | "gelu" | "gelu_tanh" | "relu"
+    after_attention, after_mlp   norms of those two sums, before a residual is added; None in most models
     """
 
     layer: AttentionLayer
@@ -61,6 +62,8 @@ class PostAttention:
     down: Any
     down_bias: torch.Tensor | None
     activation: str
+    after_attention: Norm | None = None
+    after_mlp: Norm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,7 @@ class Ops(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Output projection, norm (adding the residual), gated MLP. attended [n, heads * v_head_size].
 
-        The two row-parallel products go through `ctx.all_reduce`. Returns (x, residual): the layer's output before the
+        The two row-parallel products go through `ctx.all_reduce`, and then through the block's norm for them, if any. Returns (x, residual): the layer's output before the
         residual is added, and the residual.
         """
 

@@ -68,9 +68,11 @@ class TorchBuilder:
 
     # -- parts
 
-    def embedding(self, name: str, vocab_size: int, hidden_size: int) -> VocabEmbedding:
+    def embedding(self, name: str, vocab_size: int, hidden_size: int, *, scale: float = 1.0) -> VocabEmbedding:
         """Token embedding under the checkpoint name `name`."""
-        made = VocabEmbedding(name, vocab_size, hidden_size, shard=self.shard, device=self.device, dtype=self.dtype)
+        made = VocabEmbedding(
+            name, vocab_size, hidden_size, shard=self.shard, device=self.device, dtype=self.dtype, scale=scale
+        )
 
         def accept(weight: Weight) -> None:
             made.accept(weight)
@@ -80,17 +82,25 @@ class TorchBuilder:
         self.router.expect(name, Expected((vocab_size, hidden_size), accept))
         return made
 
-    def head(self, name: str, vocab_size: int, hidden_size: int, *, tied_to: Embedding | None = None) -> VocabHead:
+    def head(
+        self,
+        name: str,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        tied_to: Embedding | None = None,
+        soft_cap: float | None = None,
+    ) -> VocabHead:
         """Vocabulary projection under the checkpoint name `name`, or the embedding itself."""
         shape = (vocab_size, hidden_size)
         if tied_to is not None:
             if not isinstance(tied_to, VocabEmbedding):
                 raise TypeError("a head can be tied only to an embedding that this builder made")
-            tied = TiedHead(name, tied_to, ops=self.ops, encodings=self.encodings)
+            tied = TiedHead(name, tied_to, ops=self.ops, encodings=self.encodings, soft_cap=soft_cap)
             self._on_embedding[tied_to.name] = tied
             self.router.expect(name, Expected(shape, tied.accept_duplicate, required=False))
             return tied
-        made = VocabHead(vocab_size, shard=self.shard)
+        made = VocabHead(vocab_size, shard=self.shard, soft_cap=soft_cap)
         rows = vocab_share(vocab_size, self.shard)
         self._linear([LinearPart(name=name, shape=shape, rows=rows, columns=(0, hidden_size))], made.install)
         return made
@@ -161,6 +171,8 @@ class TorchBuilder:
         layer: AttentionLayer,
         attention_bias: bool = False,
         mlp_bias: bool = False,
+        after_attention: Norm | None = None,
+        after_mlp: Norm | None = None,
     ) -> PostAttention:
         """Row-parallel output projection, norm, column-parallel gate and up, row-parallel down."""
         attended = layer.num_heads * layer.v_head_size * self.shard.tp_size
@@ -176,6 +188,8 @@ class TorchBuilder:
             down=None,
             down_bias=None,
             activation=activation,
+            after_attention=after_attention,
+            after_mlp=after_mlp,
         )
         whole = (0, hidden_size)
         o_part = LinearPart(name=f"{o}.weight", shape=(hidden_size, attended), rows=whole, columns=attended_span)

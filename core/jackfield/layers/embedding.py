@@ -13,7 +13,15 @@ class VocabEmbedding:
     """Implements `Embedding`. The table is kept decoded, [this rank's ids, hidden], in the run's dtype."""
 
     def __init__(
-        self, name: str, vocab_size: int, hidden_size: int, *, shard: Shard, device: str, dtype: torch.dtype
+        self,
+        name: str,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        shard: Shard,
+        device: str,
+        dtype: torch.dtype,
+        scale: float = 1.0,
     ) -> None:
         self.name = name
         self.vocab_size = vocab_size
@@ -21,12 +29,18 @@ class VocabEmbedding:
         self.shard = shard
         self.span = vocab_share(vocab_size, shard)
         self.table = torch.empty(self.span[1] - self.span[0], hidden_size, device=device, dtype=dtype)
+        # A factor of the lookup, not of the table: a tied head needs the table as it is.
+        self.scale = None if scale == 1.0 else torch.tensor(scale, device=device, dtype=dtype)
 
     def accept(self, weight: Weight) -> None:
         copy_rows(self.table, weight, self.span)
 
     def __call__(self, ids: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """int64 [n] -> [n, hidden]."""
+        found = self._look_up(ids, ctx)
+        return found if self.scale is None else found * self.scale
+
+    def _look_up(self, ids: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         if self.shard.tp_size == 1:
             return ctx.ops.embedding(ids, self.table)
         first, last = self.span

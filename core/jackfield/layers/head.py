@@ -19,8 +19,9 @@ class VocabHead:
 
     packed: Any = None
 
-    def __init__(self, vocab_size: int, *, shard: Shard) -> None:
+    def __init__(self, vocab_size: int, *, shard: Shard, soft_cap: float | None = None) -> None:
         self.vocab_size = vocab_size
+        self.soft_cap = soft_cap
         self.shard = shard
         self.span = vocab_share(vocab_size, shard)
 
@@ -30,6 +31,8 @@ class VocabHead:
     def __call__(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """[n, hidden] -> float32 [n, vocab], the whole vocabulary on every rank."""
         mine = ctx.ops.linear(hidden, self.packed).float()
+        if self.soft_cap is not None:
+            mine = mine.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
         if self.shard.tp_size == 1:
             return mine
         # adding zeros is exact, so that one collective, the sum, serves the gather too
@@ -44,8 +47,16 @@ class TiedHead(VocabHead):
     A tensor under the head's own name is compared with the embedding in the run's dtype; it is then forgotten.
     """
 
-    def __init__(self, name: str, embedding: VocabEmbedding, *, ops: Ops, encodings: Collection[str]) -> None:
-        super().__init__(embedding.vocab_size, shard=embedding.shard)
+    def __init__(
+        self,
+        name: str,
+        embedding: VocabEmbedding,
+        *,
+        ops: Ops,
+        encodings: Collection[str],
+        soft_cap: float | None = None,
+    ) -> None:
+        super().__init__(embedding.vocab_size, shard=embedding.shard, soft_cap=soft_cap)
         self.name = name
         self.embedding = embedding
         self.ops = ops

@@ -105,6 +105,8 @@ class LayerWeights:
     down: torch.Tensor
     down_bias: torch.Tensor | None
     activation: str
+    after_attention: PlainNorm | None = None
+    after_mlp: PlainNorm | None = None
 
     def before(
         self, x: torch.Tensor, residual: torch.Tensor | None, positions: torch.Tensor
@@ -127,9 +129,14 @@ class LayerWeights:
     def after(self, attended: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """x, residual."""
         projected = _linear(attended.double(), self.o, self.o_bias)
+        if self.after_attention is not None:
+            projected, _ = norm(projected, self.after_attention.weight, self.after_attention.eps)
         normed, total = norm(projected, self.norm_out.weight, self.norm_out.eps, residual.double())
         gate, up = _linear(normed, self.gate_up, self.gate_up_bias).chunk(2, dim=-1)
-        return _linear(ACTIVATIONS[self.activation](gate) * up, self.down, self.down_bias), total
+        x = _linear(ACTIVATIONS[self.activation](gate) * up, self.down, self.down_bias)
+        if self.after_mlp is not None:
+            x, _ = norm(x, self.after_mlp.weight, self.after_mlp.eps)
+        return x, total
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

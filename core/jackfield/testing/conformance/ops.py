@@ -50,7 +50,7 @@ class OpsConformance(SamplingConformance):
         assert typical <= mean, f"{what} in {dtype} is off by {typical:.1e} on average, allowed {mean:.1e}"
 
     def weights(self, dtype: str, *, full: bool = True, activation: str = "silu", seed: int = 0) -> LayerWeights:
-        """full: with biases, norms of q and k, and a rotary of part of a head."""
+        """full: with biases, norms of q and k and after both blocks, and a rotary of part of a head."""
         layer = AttentionLayer(
             id=0, group="full", num_heads=4, num_kv_heads=2, head_size=16, v_head_size=24 if full else 16, scale=0.25
         )
@@ -82,6 +82,8 @@ class OpsConformance(SamplingConformance):
             down=matrix(self.hidden, self.inner),
             down_bias=vector(self.hidden) if full else None,
             activation=activation,
+            after_attention=norm(self.hidden, 1e-3) if full else None,
+            after_mlp=norm(self.hidden, 1e-2) if full else None,
         )
 
     def blocks(self, ops: Ops, given: LayerWeights) -> tuple[PreAttention, PostAttention]:
@@ -103,6 +105,8 @@ class OpsConformance(SamplingConformance):
             down=self.pack(ops, given.down),
             down_bias=given.down_bias,
             activation=given.activation,
+            after_attention=given.after_attention,
+            after_mlp=given.after_mlp,
         )
 
     # --- operators ---

@@ -69,10 +69,15 @@ class TorchOps(Ops):
         self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
         projected = ctx.all_reduce(self.linear(attended, block.o, block.o_bias))
+        if block.after_attention is not None:
+            projected, _ = self.norm(projected, block.after_attention.weight, block.after_attention.eps)
         normed, residual = self.norm(projected, block.norm.weight, block.norm.eps, residual)
         gate, up = self.linear(normed, block.gate_up, block.gate_up_bias).chunk(2, dim=-1)
         inner = self.activations[block.activation](gate) * up
-        return ctx.all_reduce(self.linear(inner, block.down, block.down_bias)), residual
+        x = ctx.all_reduce(self.linear(inner, block.down, block.down_bias))
+        if block.after_mlp is not None:
+            x, _ = self.norm(x, block.after_mlp.weight, block.after_mlp.eps)
+        return x, residual
 
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
         return sample(logits, rows)

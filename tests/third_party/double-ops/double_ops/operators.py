@@ -58,11 +58,16 @@ class DoubleOps(Ops):
         self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
         projected = ctx.all_reduce(_linear(attended, block.o, block.o_bias)).to(residual.dtype)
+        if block.after_attention is not None:
+            projected = _norm(projected, block.after_attention.weight, block.after_attention.eps).to(residual.dtype)
         total = projected + residual
         normed = _norm(total, block.norm.weight, block.norm.eps)
         gate, up = _linear(normed, block.gate_up, block.gate_up_bias).chunk(2, dim=-1)
         down = _linear(ACTIVATIONS[block.activation](gate) * up, block.down, block.down_bias)
-        return ctx.all_reduce(down).to(residual.dtype), total
+        x = ctx.all_reduce(down)
+        if block.after_mlp is not None:
+            x = _norm(x, block.after_mlp.weight, block.after_mlp.eps)
+        return x.to(residual.dtype), total
 
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
         largest, tokens = logits.max(dim=-1)
