@@ -15,12 +15,6 @@ from tests.contract.facts import facts_of
 
 MODEL, ATTENTION = "model", "attention"
 GROWTH: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "norms after a block": (
-        MODEL,
-        {"Builder.post_attention": "after_attention: Norm | None = None, after_mlp: Norm | None = None"},
-    ),
-    "scaled embeddings": (MODEL, {"Builder.embedding": "*, scale: float = 1.0"}),
-    "capped logits": (MODEL, {"Builder.head": "soft_cap: float | None = None"}),
     "layer norms, plain layers, experts": (
         MODEL,
         {

@@ -108,5 +108,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
             f"layer_types lists {len(settings.layer_types)} layers, num_hidden_layers says {settings.num_hidden_layers}"
         )
     if settings.sliding_window is None and any(settings.windowed):
-        raise UnsupportedModel("sliding_window is null, and layer_types has layers of 'sliding_attention', which need it")
+        raise UnsupportedModel(
+            "sliding_window is null, and layer_types has layers of 'sliding_attention', which need it"
+        )
     return settings
