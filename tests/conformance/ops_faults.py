@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention, PreAttention, SamplingRows
+from jackfield.hookspecs import DenseWeight, ForwardContext, Norm, Ops, PostAttention, PreAttention, SamplingRows
 from jackfield.layers.noise import uniforms
 from jackfield.layers.quantization import decode
 from jackfield.testing.ops_twin import ACTIVATIONS, norm, rotate
@@ -61,11 +61,14 @@ class PlainOps(Ops):
     def post_attention(
         self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        projected = ctx.all_reduce(self.linear(attended, block.o, block.o_bias))
+        projected = self.after(ctx.all_reduce(self.linear(attended, block.o, block.o_bias)), block.after_attention)
         normed, total = self.norm(projected, block.norm.weight, block.norm.eps, residual)
         gate, up = self.wide(normed, block.gate_up, block.gate_up_bias).chunk(2, dim=-1)
         inner = (self.activate(block.activation, gate) * up).to(self.dtype)
-        return ctx.all_reduce(self.linear(inner, block.down, block.down_bias)), total
+        return self.after(ctx.all_reduce(self.linear(inner, block.down, block.down_bias)), block.after_mlp), total
+
+    def after(self, x: torch.Tensor, behind: Norm | None) -> torch.Tensor:
+        return x if behind is None else self.norm(x, behind.weight, behind.eps)[0]
 
     def activate(self, name: str, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([ACTIVATIONS[name](row[None]) for row in x])
@@ -128,6 +131,11 @@ class TurnsNeighbours(PlainOps):
 class OneGeluForAll(PlainOps):
     def activate(self, name: str, x: torch.Tensor) -> torch.Tensor:
         return super().activate("gelu_tanh" if name == "gelu" else name, x)
+
+
+class ForgetsTheNormsBehind(PlainOps):
+    def after(self, x: torch.Tensor, behind: Any) -> torch.Tensor:
+        return x
 
 
 class ReducesOnce(PlainOps):

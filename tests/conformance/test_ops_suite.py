@@ -47,6 +47,7 @@ FAULTS: dict[type[PlainOps], str] = {
     faults.ShiftsTheTable: "test_embedding",
     faults.TurnsNeighbours: "test_pre_attention",
     faults.OneGeluForAll: "test_post_attention",
+    faults.ForgetsTheNormsBehind: "test_post_attention",
     faults.ReducesOnce: "test_row_parallel",
     faults.RoundsInBlocks: "test_deterministic",
     faults.UnpacksWrongly: "test_encodings",

@@ -127,8 +127,8 @@ class Ops(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Output projection, norm (adding the residual), gated MLP. attended [n, heads * v_head_size].
 
-        The two row-parallel products go through `ctx.all_reduce`, and then through the block's norm for them, if any. Returns (x, residual): the layer's output before the
-        residual is added, and the residual.
+        The two row-parallel products go through `ctx.all_reduce`, and then through the block's norm for them, if any. Returns
+        (x, residual): the layer's output before the residual is added, and the residual.
         """
 
     @abstractmethod
