@@ -21,8 +21,9 @@ class Architecture:
     permuted         layer stems whose rows lie in the interleaved rotary order, -> metadata key (after the architecture's
                      prefix) that gives the number of heads; the source brings them back into halves
     derived          tensors that only repeat what the configuration says; they are read for the config and not given
-    activation       `hidden_act`
+    activation       `hidden_act`, or `hidden_activation` with `gemma`
     bias_entries     config entry -> layer stem: the entry is True if the file has that stem's bias
+    gemma            the config is Gemma 3's, and norms hold their whole weight where Hugging Face has the weight less 1
     """
 
     hf_architecture: str
@@ -33,6 +34,7 @@ class Architecture:
     derived: frozenset[str]
     activation: str
     bias_entries: Mapping[str, str]
+    gemma: bool = False
 
 
 _TENSORS = MappingProxyType({"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"})
@@ -48,6 +50,18 @@ _LAYER_TENSORS = MappingProxyType(
         "ffn_gate": "mlp.gate_proj",
         "ffn_up": "mlp.up_proj",
         "ffn_down": "mlp.down_proj",
+    }
+)
+
+
+_GEMMA_TENSORS = MappingProxyType(
+    {
+        **_LAYER_TENSORS,
+        "attn_q_norm": "self_attn.q_norm",
+        "attn_k_norm": "self_attn.k_norm",
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
     }
 )
 
@@ -94,6 +108,17 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         # Qwen2 always has biases on q, k and v, and no entry that says so
         "qwen2": _qwen("Qwen2ForCausalLM", "qwen2", layer_tensors=_LAYER_TENSORS, attention_bias=False),
         "qwen3": _qwen("Qwen3ForCausalLM", "qwen3", layer_tensors=_QWEN3_LAYER_TENSORS, attention_bias=True),
+        "gemma3": Architecture(
+            hf_architecture="Gemma3ForCausalLM",
+            model_type="gemma3_text",
+            tensors=_TENSORS,
+            layer_tensors=_GEMMA_TENSORS,
+            permuted=MappingProxyType({}),
+            derived=frozenset(),
+            activation="gelu_pytorch_tanh",
+            bias_entries=MappingProxyType({"attention_bias": "attn_q"}),
+            gemma=True,
+        ),
     }
 )
 """`general.architecture` -> its row."""

@@ -16,6 +16,8 @@ from jackfield_models_loaders.gguf_rope import rope_parameters
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 
+GEMMA_LOCAL_THETA, GEMMA_27B_LAYERS = 10000.0, 62
+
 _SAMPLING = {"temp": "temperature", "top_p": "top_p", "min_p": "min_p"}
 
 
@@ -79,6 +81,8 @@ def make_config(header: GgufHeader, metadata: Metadata) -> dict[str, Any]:
         metadata.fail(
             f"sets {name}.attention.sliding_window, but not which layers have it; use the safetensors checkpoint"
         )
+    if row.gemma:
+        _to_gemma(config, metadata, name)
     for role, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         token = metadata.integer(f"tokenizer.ggml.{key}_token_id")
         if token is not None:
@@ -87,6 +91,26 @@ def make_config(header: GgufHeader, metadata: Metadata) -> dict[str, Any]:
     if generation:
         config["generation_config"] = generation
     return config
+
+
+def _to_gemma(config: dict[str, Any], metadata: Metadata, name: str) -> None:
+    """The entries of Gemma 3: one rope for each kind of layer, a window, the query's scale, a cap.
+
+    The file does not name the scale: it is the head size, but for the 27B model (62 layers), where it is hidden / heads.
+    """
+    config["hidden_activation"] = config.pop("hidden_act")
+    local = metadata.number(f"{name}.rope.freq_base_swa") or GEMMA_LOCAL_THETA
+    config["rope_parameters"] = {
+        "full_attention": config["rope_parameters"],
+        "sliding_attention": {"rope_type": "default", "rope_theta": local},
+    }
+    config["sliding_window"] = metadata.positive(f"{name}.attention.sliding_window")
+    config["sliding_window_pattern"] = metadata.integer(f"{name}.attention.sliding_window_pattern") or 6
+    large = config["num_hidden_layers"] == GEMMA_27B_LAYERS
+    scale = config["hidden_size"] // config["num_attention_heads"] if large else config["head_dim"]
+    config["query_pre_attn_scalar"] = scale
+    config["final_logit_softcapping"] = metadata.number(f"{name}.final_logit_softcapping") or None
+    config["attn_logit_softcapping"] = metadata.number(f"{name}.attn_logit_softcapping") or None
 
 
 def _head_size(metadata: Metadata, name: str, hidden: int, heads: int) -> int:

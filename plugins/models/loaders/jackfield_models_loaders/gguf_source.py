@@ -44,7 +44,13 @@ class GgufSource(ModelSource):
         heads = {stem: self._heads(name, key) for stem, key in row.permuted.items()}
         for _, tensor in plan:
             self._check(tensor, heads)
-        return (self._weight(hf_name, tensor, heads) for hf_name, tensor in plan if hf_name is not None)
+            if row.gemma and _is_norm(tensor) and tensor.type.name != "f32":
+                raise ModelSourceError(f"{self.path}: tensor {tensor.name!r} is {tensor.type.name}, not f32")
+        return (
+            self._weight(hf_name, tensor, heads, less_one=row.gemma and _is_norm(tensor))
+            for hf_name, tensor in plan
+            if hf_name is not None
+        )
 
     def _hf_name(self, row: Architecture, tensor: GgufTensor) -> str | None:
         """The tensor's name in Hugging Face's layout; None for one that only repeats the configuration."""
@@ -85,8 +91,10 @@ class GgufSource(ModelSource):
                 f"{count} heads; fetch the file again"
             )
 
-    def _weight(self, name: str, tensor: GgufTensor, heads: Mapping[str, int]) -> Weight:
+    def _weight(self, name: str, tensor: GgufTensor, heads: Mapping[str, int], *, less_one: bool = False) -> Weight:
         data = self.header.data(tensor)
+        if less_one:
+            data = (data.reshape(-1).view(np.float32) - np.float32(1)).view(np.uint8)
         count = heads.get(_stem(tensor))
         if count is not None:
             data = _halves(data, tensor, count)
@@ -97,6 +105,10 @@ class GgufSource(ModelSource):
             )
         # ggml's blocks decode to float32
         return Weight(name=name, encoding=tensor.type.name, dtype="float32", shape=tensor.shape, parts={"data": data})
+
+
+def _is_norm(tensor: GgufTensor) -> bool:
+    return tensor.name.endswith("norm.weight")
 
 
 def _stem(tensor: GgufTensor) -> str:

@@ -346,3 +346,42 @@ def test_a_directory_with_one_gguf_file(make_gguf: Maker, tmp_path: Path) -> Non
     says = refusal(lambda: GgufSource(tmp_path), tmp_path)
     assert "second.gguf" in says
     assert "tiny.gguf" in says
+
+
+def test_gemma3_is_transformers_own(make_gguf: Maker) -> None:
+    """Four norms a layer and two of heads, all stored with the 1 that Hugging Face leaves out; a rope for each kind of layer."""
+    rng = np.random.default_rng(0)
+    sizes = {"attn_q_norm": 64, "attn_k_norm": 64, "post_attention_norm": 256, "post_ffw_norm": 256}
+    norms = {
+        f"blk.{layer}.{stem}.weight": rng.standard_normal(size, dtype=np.float32)
+        for layer in range(2)
+        for stem, size in sizes.items()
+    }
+
+    def metadata(writer: gguf.GGUFWriter) -> None:
+        writer.add_sliding_window(7)
+        writer.add_final_logit_softcapping(30.0)
+
+    path = make_gguf(architecture="gemma3", tensors=norms, metadata=metadata)
+    config = GgufSource(path).config()
+    assert config["architectures"] == ["Gemma3ForCausalLM"]
+    assert {kind: rope["rope_theta"] for kind, rope in config["rope_parameters"].items()} == {
+        "full_attention": 50000.0,
+        "sliding_attention": 10000.0,
+    }
+    assert (config["sliding_window"], config["sliding_window_pattern"], config["query_pre_attn_scalar"]) == (7, 6, 64)
+    assert (config["hidden_activation"], config["final_logit_softcapping"]) == ("gelu_pytorch_tanh", 30.0)
+    entries = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**entries))
+    theirs = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]  # type: ignore[no-untyped-call]
+    ours = weights(path)
+    assert set(ours) == set(theirs)
+    for name, weight in ours.items():
+        torch.testing.assert_close(torch.from_numpy(dense(weight)), theirs[name], rtol=0, atol=0, msg=name)
+
+
+def test_gemma3_norms_that_are_not_float32_are_refused(make_gguf: Maker) -> None:
+    half = {"blk.0.attn_q_norm.weight": np.ones(64, dtype=np.float16)}
+    path = make_gguf(architecture="gemma3", tensors=half, metadata=lambda writer: writer.add_sliding_window(7))
+    with pytest.raises(ModelSourceError, match=r"attn_q_norm.weight' is f16, not f32"):
+        list(GgufSource(path).weights(Shard()))
