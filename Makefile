@@ -9,9 +9,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PLUGINS := $(wildcard plugins/*/*)
 # Many tests wait for other processes: two workers keep two cores busy.
 WORKERS ?= 2
-# Plugin packages that are written as strangers would, and those of the newest frozen contracts (every set has the same names).
+# Plugin packages that are written as strangers would, and those that were built against a frozen contract: the newest set with
+# them, each earlier one in a run of its own, because all sets have packages of the same names.
+FROZEN := $(sort $(wildcard tests/frozen/v*))
 STRANGERS := $(patsubst %/plugin.toml,%,$(wildcard $(addsuffix /*/plugin.toml,\
-	tests/third_party/* tests/third_party/*/src $(lastword $(sort $(wildcard tests/frozen/v*)))/src/*)))
+	tests/third_party/* tests/third_party/*/src $(lastword $(FROZEN))/src/*)))
 PROMPT ?= In one sentence: what is a jackfield?
 
 .PHONY: setup demo test test-plugins lint format docs compatibility contract requirements soak clean
@@ -46,6 +48,8 @@ lint: setup
 	$(BIN)/python .ci/new_packages.py build/new
 	MYPYPATH=core:tests/contract/stubs:$$(echo $(PLUGINS) $(dir $(STRANGERS)) build/new/* | tr ' ' ':') $(BIN)/mypy \
 		core $(wildcard plugins/*/*/jackfield_*) docs/reference/hook_examples.py $(STRANGERS) build/new/*/my_own_*
+	$(foreach set,$(filter-out $(lastword $(FROZEN)),$(FROZEN)),\
+		MYPYPATH=core:$$(echo $(set)/src/* | tr ' ' ':') $(BIN)/mypy $(patsubst %/plugin.toml,%,$(wildcard $(set)/src/*/*/plugin.toml)) &&) true
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/requirements.py --check
 	$(BIN)/python docs/generate.py --check
