@@ -138,7 +138,7 @@ _ALL = (
     Kind(
         name="ops",
         group="ops",
-        contract=(0, 1),
+        contract=(0, 2),
         hook="jackfield_ops",
         exclusive=True,
         field="ops",
