@@ -33,7 +33,6 @@ from jackfield.config.names import AUTO, PluginChoice, PluginReference
 MODEL = "Model"
 SERVING = "Serving"
 SECURITY = "Keys"
-LIMITS = "Limits of a request"
 SCHEDULING = "Scheduling and memory"
 PARALLEL = "Parallelism"
 STACK = "Plugin stack"
@@ -125,45 +124,6 @@ class ArgFields(BaseModel):
         default=(),
         description="Name under which clients may address a server that listens on the loopback and has no key, beside "
         "localhost and addresses; may be repeated; *: any. Keeps web pages from reaching it under a name of their own.",
-    )
-    max_concurrent_requests: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024, description="Most generation requests in the server at once; more are refused with 503."
-    )
-    max_request_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
-        default=8 * 2**20, description="Longest body of a request; a longer one is refused with 413."
-    )
-    max_header_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
-        default=64 * 2**10, description="Most bytes in a request's head; more are refused with 400."
-    )
-    max_json_depth: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=64, description="Deepest nesting of lists and objects in a body."
-    )
-    max_request_id_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=128, description="Longest rid and X-Request-Id, in characters."
-    )
-    max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024,
-        description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
-    )
-    max_sessions: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024, description="Most sessions that are open at once; more are refused with 503."
-    )
-    max_session_tokens: Annotated[Positive, Option(LIMITS, "TOKENS")] = Field(
-        default=131072,
-        description="Most tokens in all turns of one session; a turn that does not fit is refused with 400.",
-    )
-    session_timeout: Annotated[Positive, Option(LIMITS, "SECONDS")] = Field(
-        default=3600, description="A session without a turn for so long is forgotten."
-    )
-    max_messages: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=4096, description="Most messages in one chat request."
-    )
-    chat_template_kwargs: Annotated[tuple[Text, ...], BeforeValidator(several), Option(LIMITS, "NAME")] = Field(
-        default=("enable_thinking", "thinking", "reasoning_effort"),
-        description="Variables of the chat template that a request may set.",
-    )
-    max_chat_template_kwargs_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
-        default=4096, description="Most bytes of a request's chat_template_kwargs."
     )
     incremental_streaming_output: Annotated[Switch, Option(SERVING)] = Field(
         default=False,

@@ -1,6 +1,6 @@
 """`ServerArgs`: the only configuration of a run, as one frozen record.
 
-Knows its fields (`arg_fields`) and what contradicts what; not which plugins, devices or models exist (that is the
+Knows its fields (`arg_fields`, `limit_fields`) and what contradicts what; not which plugins, devices or models exist (that is the
 resolution's business), nor where the values came from (`sources.py`).
 """
 
@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from jackfield.config.arg_fields import ArgFields
 from jackfield.config.arg_types import CHUNKING_OFF
+from jackfield.config.limit_fields import LimitFields
 from jackfield.config.names import AUTO, PluginUse
 from jackfield.hookspecs.kinds import KINDS
 
@@ -20,7 +21,7 @@ SECRETS = ("api_key", "admin_api_key")
 """Fields that are shown nowhere: not in /server_info, `explain`, logs or error messages."""
 
 
-class ServerArgs(ArgFields):
+class ServerArgs(LimitFields, ArgFields):
     """The configuration of one run. Made by `sources.py`, which reports problems as `ConfigurationError`."""
 
     def public_dump(self) -> dict[str, Any]:

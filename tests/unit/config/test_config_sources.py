@@ -11,6 +11,7 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.fields import facts_of
+from jackfield.config.limit_fields import LimitFields
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import load_server_args, server_args_from_kwargs
 
@@ -94,24 +95,15 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "max_skips": ("8", 8),
     "plugin_fault_limit": ("8", 8),
     "allowed_host": ("a,b", ("a", "b")),
-    "max_concurrent_requests": ("8", 8),
-    "max_request_bytes": ("8", 8),
-    "max_header_bytes": ("8", 8),
-    "max_json_depth": ("8", 8),
-    "max_request_id_length": ("8", 8),
-    "max_prompts_per_request": ("8", 8),
-    "max_messages": ("8", 8),
-    "max_sessions": ("8", 8),
-    "max_session_tokens": ("8", 8),
-    "session_timeout": ("8", 8),
     "chat_template_kwargs": ("none", ()),
-    "max_chat_template_kwargs_bytes": ("8", 8),
     "incremental_streaming_output": ("on", True),
     "drain_timeout": ("8", 8),
     "metrics_interval": ("8", 8),
     "throughput_log_interval": ("0", 0),
     "health_timeout": ("8", 8),
     "skip_server_warmup": ("true", True),
+    # All of these are numbers.
+    **{name: ("8", 8) for name in LimitFields.model_fields if name != "chat_template_kwargs"},
 }
 
 

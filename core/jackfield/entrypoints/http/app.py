@@ -51,7 +51,7 @@ class App:
                 service=self.service,
                 body=None,
                 path=path,
-                query=_query(scope["query_string"]),
+                query=_query(scope["query_string"], self.service.args.max_query_fields),
                 headers=headers,
                 label=answer.label,
                 method=scope["method"],
@@ -69,12 +69,13 @@ class App:
         self, route: HttpRoute, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer
     ) -> None:
         entered = False
+        args = self.service.args
         try:
             if route.generates:
                 self.service.enter()
                 entered = True
             if route.request is not None and exchange.method not in ("GET", "HEAD"):
-                body = await read_body(exchange.headers, receive, self.service.args.max_request_bytes)
+                body = await read_body(exchange.headers, receive, args.max_request_bytes, args.receive_timeout)
                 # A long body is parsed on a thread, so that streams of other clients do not wait for it.
                 make = self._parse
                 if len(body) > INLINE_BYTES:
@@ -111,7 +112,8 @@ class App:
             most = getattr(args, ceiling)
             if isinstance(value.get(name), list) and len(value[name]) > most:
                 count = len(value[name])
-                raise ApiError(400, f"{name} holds {count} entries; at most {most} are allowed", param=name)
+                flag = "--" + ceiling.replace("_", "-")
+                raise ApiError(400, f"{name} holds {count} entries; at most {most} are allowed ({flag})", param=name)
         return route.request.model_validate(value)
 
     def _check_head(self, scope: Scope) -> None:
@@ -122,14 +124,16 @@ class App:
             len(path) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
         )
         if length > most:
-            raise ApiError(400, f"the head of the request may have at most {most} bytes", code="head_too_long")
+            raise ApiError(
+                400, f"the head of the request may have at most {most} bytes (--max-header-bytes)", code="head_too_long"
+            )
 
     def _check_label(self, label: str) -> None:
         longest = self.service.args.max_request_id_length
         if label and (len(label) > longest or not _LABEL.fullmatch(label)):
             raise ApiError(
                 400,
-                f"X-Request-Id has at most {longest} visible ASCII characters",
+                f"X-Request-Id has at most {longest} visible ASCII characters (--max-request-id-length)",
                 param="X-Request-Id",
                 code="invalid_value",
             )
@@ -153,14 +157,14 @@ class App:
         raise ApiError(404, f"there is no route {path[:200]!r}", code="unknown_route")
 
 
-def _query(text: bytes) -> dict[str, str]:
+def _query(text: bytes, most: int) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=MAX_QUERY_FIELDS))
+        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=most))
     except ValueError:
-        raise ApiError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields", code="invalid_value") from None
+        raise ApiError(
+            400, f"the query may have at most {most} fields (--max-query-fields)", code="invalid_value"
+        ) from None
 
-
-MAX_QUERY_FIELDS = 100
 
 INLINE_BYTES = 64 * 2**10
 """A body up to this is parsed on the event loop, in well under a millisecond."""

@@ -65,7 +65,11 @@ def check_prompt_count(exchange: Exchange, value: Any, name: str) -> None:
     """Raises ApiError for a list of more texts or id lists than one request may have."""
     most = exchange.service.args.max_prompts_per_request
     if isinstance(value, list) and len(value) > most and isinstance(value[0], str | list):
-        raise ApiError(400, f"{name} holds {len(value)} prompts; at most {most} are allowed", param=name)
+        raise ApiError(
+            400,
+            f"{name} holds {len(value)} prompts; at most {most} are allowed (--max-prompts-per-request)",
+            param=name,
+        )
 
 
 def check_ids_count(exchange: Exchange, value: Any, name: str) -> None:

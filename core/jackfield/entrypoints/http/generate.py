@@ -66,12 +66,6 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
     for name, value in (("text", body.text), ("input_ids", body.input_ids)):
         check_prompt_count(exchange, value, name)
     check_ids_count(exchange, body.input_ids, "input_ids")
-    longest = exchange.service.args.max_request_id_length
-    for rid in body.rid if isinstance(body.rid, list) else [body.rid]:
-        if isinstance(rid, str) and not 1 <= len(rid) <= longest:
-            raise ApiError(
-                400, f"a rid has 1 to {longest} characters, not {len(rid)}", param="rid", code="invalid_value"
-            )
     return GenerateRequest(
         prompt=body.text,
         input_ids=body.input_ids,

@@ -78,7 +78,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=openai.ChatBody,
         response=openai.ChatCompletion,
         stream=openai.ChatChunk,
-        ceilings={"messages": "max_messages"},
+        ceilings={"messages": "max_messages", "tools": "max_tools"},
         generates=True,
     ),
     _get("/v1/models", Level.KEY, info.models, "The served model, as OpenAI lists it.", response=openai.ModelList),

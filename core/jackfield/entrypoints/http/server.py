@@ -257,7 +257,7 @@ def _uvicorn_config(app: App, args: ServerArgs) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     return uvicorn.Config(
         app,
-        http=HttpProtocol,
+        http=type("HttpProtocol", (HttpProtocol,), {"head_seconds": float(args.receive_timeout)}),
         ws="none",
         loop="asyncio",
         lifespan="off",

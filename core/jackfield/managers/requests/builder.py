@@ -14,6 +14,7 @@ from typing import Any
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.choices import choices_asked
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.logprobs import LogprobFields, check_prompt_values, prompt_values
 from jackfield.managers.fields.sampling_params import Processors, make_sampling_params
 from jackfield.managers.fields.worker_features import WorkerFeatures
@@ -33,16 +34,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaLimits:
-    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1.
-
-    max_answers   most answers of one call with n above 1
-    """
+    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1. requests: the run's own ceilings."""
 
     context_length: int
     total_slots: int
     page_size: int
     vocab_size: int
-    max_answers: int = 1024
+    requests: RequestLimits = DEFAULT_LIMITS
 
 
 class RequestBuilder:
@@ -76,8 +74,8 @@ class RequestBuilder:
         if not isinstance(call.stream, bool):
             # Unchecked it would only fail where the scheduler decodes the message, which ends the replica.
             raise RequestError(f"stream must be true or false, not {call.stream!r}", param="stream")
-        prompts = prompts_of(call, has_tokenizer=self._tokenizer is not None)
-        n = choices_asked([prompt.sampling for prompt in prompts], most_together=self._limits.max_answers)
+        prompts = prompts_of(call, has_tokenizer=self._tokenizer is not None, limits=self._limits.requests)
+        n = choices_asked([prompt.sampling for prompt in prompts], self._limits.requests)
         resumption = self._resumption(call)
         # One mapping may stand for all prompts, and is checked once.
         sampling: dict[int, SamplingParams] = {}
@@ -93,7 +91,7 @@ class RequestBuilder:
             for one in checked
             if (wanted := one.request.logprobs) is not None
         )
-        check_prompt_values(values * n, stream=call.stream)
+        check_prompt_values(values * n, stream=call.stream, limits=self._limits.requests)
         return [choice for one in checked for choice in one.choices(n)]
 
     def _resumption(self, call: GenerateRequest) -> Resumption | None:
@@ -166,7 +164,7 @@ class RequestBuilder:
             assert self._tokenizer is not None
             param, tokens = "prompt", self._tokenizer.encode(prompt.text)
         else:
-            param, tokens = "input_ids", checked_ids(prompt.ids, self._limits.vocab_size)
+            param, tokens = "input_ids", checked_ids(prompt.ids, self._limits.vocab_size, self._limits.context_length)
         if context and self._tokenizer is not None and tokens[:1] == [self._tokenizer.bos_token_id]:
             tokens = tokens[1:]  # a text begins once
         if not tokens:
@@ -178,6 +176,7 @@ class RequestBuilder:
             prompt.sampling,
             defaults=self._defaults,
             vocab_size=self._limits.vocab_size,
+            limits=self._limits.requests,
             processors=self._processors,
         )
         self._worker.check(params)
@@ -188,7 +187,12 @@ class RequestBuilder:
         return params
 
     def _logprobs(self, fields: LogprobFields, prompt_tokens: int, granted: int) -> LogprobParams:
-        wanted = fields.params(prompt_tokens=prompt_tokens, new_tokens=granted, vocab_size=self._limits.vocab_size)
+        wanted = fields.params(
+            prompt_tokens=prompt_tokens,
+            new_tokens=granted,
+            vocab_size=self._limits.vocab_size,
+            limits=self._limits.requests,
+        )
         self._worker.check_logprobs(prompt=wanted.start + 1 < prompt_tokens)
         if wanted.texts and self._tokenizer is None:
             raise RequestError("texts need a tokenizer, and this run has none", param="return_text_in_logprobs")
