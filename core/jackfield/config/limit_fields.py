@@ -45,6 +45,10 @@ class LimitFields(BaseModel):
         default=1024,
         description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
     )
+    max_tokenize_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=2**20,
+        description="Most characters of all texts of a /tokenize request, and most ids of a /detokenize request.",
+    )
     max_choices: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=128, description="Most answers to one prompt: the highest n and best_of."
     )

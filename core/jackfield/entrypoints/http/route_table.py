@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions
+from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions, tokenize
 from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.exchange import Handler
 from jackfield.entrypoints.http.schemas import native, openai
+from jackfield.entrypoints.http.schemas import tokenize as tokens
 
 DEFAULT_LEVEL = Level.KEY
 """Of every path that the table does not hold: denied before it is not found."""
@@ -23,7 +24,8 @@ class HttpRoute:
     request     model of the JSON body, which GET has not; None: no body is read
     response    model of the answer, for tests and the reference; None: the summary or `answer` says it
     stream      model of a streamed event
-    generates   takes part in draining, in the limit of concurrent requests, and in aborts when the client has gone
+    generates   works for as long as its request does: takes part in draining, in the limit of concurrent requests, and in aborts
+                when the client has gone
     query       query parameter -> what it means
     ceilings    list in the body -> the field of ServerArgs that says how long it may be
     """
@@ -178,6 +180,33 @@ ROUTES: tuple[HttpRoute, ...] = (
         summary="Forget a session; while a turn runs, at its end. 400 for an unknown id.",
         request=native.CloseSessionBody,
         response=native.CloseSessionAnswer,
+    ),
+    *(
+        HttpRoute(
+            path=f"{prefix}/tokenize",
+            methods=("POST",),
+            level=Level.KEY,
+            handler=tokenize.tokenize,
+            summary="The token ids of a prompt, of several, or of a conversation.",
+            request=tokens.TokenizeBody,
+            response=tokens.TokenizeAnswer,
+            ceilings={"messages": "max_messages"},
+            generates=True,
+        )
+        for prefix in ("", "/v1")
+    ),
+    *(
+        HttpRoute(
+            path=f"{prefix}/detokenize",
+            methods=("POST",),
+            level=Level.KEY,
+            handler=tokenize.detokenize,
+            summary="The text of token ids, or of several lists of them.",
+            request=tokens.DetokenizeBody,
+            response=tokens.DetokenizeAnswer,
+            generates=True,
+        )
+        for prefix in ("", "/v1")
     ),
     HttpRoute(
         path="/abort_request",
