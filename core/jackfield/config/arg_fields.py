@@ -16,6 +16,7 @@ from jackfield.config.arg_types import (
     Key,
     LastingPath,
     NotNegative,
+    Origin,
     Positive,
     PositiveNumber,
     Seconds,
@@ -112,18 +113,23 @@ class ArgFields(BaseModel):
     api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
         default=None,
         repr=False,
-        description="Bearer key of every route but /health, /ready and /ping; better given as JACKFIELD_API_KEY, which no "
+        description="Key of every route but /health, /ready and /ping; better given as JACKFIELD_API_KEY, which no "
         "process list shows. Not given: no key is asked for.",
     )
     admin_api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
         default=None,
         repr=False,
-        description="Bearer key of the admin routes (and good for the others); with --api-key alone they are closed.",
+        description="Key of the admin routes (and good for the others); with --api-key alone they are closed.",
     )
     allowed_host: Annotated[tuple[Text, ...], BeforeValidator(several), Option(SECURITY, "NAME")] = Field(
         default=(),
         description="Name under which clients may address a server that listens on the loopback and has no key, beside "
         "localhost and addresses; may be repeated; *: any. Keeps web pages from reaching it under a name of their own.",
+    )
+    cors_origin: Annotated[tuple[Origin, ...], BeforeValidator(several), Option(SECURITY, "ORIGIN")] = Field(
+        default=(),
+        description="Origin whose pages may use the server from a browser, such as https://chat.example; may be repeated; *: "
+        "any. Admin routes are for none. Not given: no page of another origin.",
     )
     incremental_streaming_output: Annotated[Switch, Option(SERVING)] = Field(
         default=False,
@@ -134,6 +140,17 @@ class ArgFields(BaseModel):
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
         default="info", description="Least level of messages that are logged."
+    )
+    log_requests: Annotated[Switch, Option(SERVING)] = Field(
+        default=False, description="Log each request of the server when it has ended, one line on standard error."
+    )
+    log_requests_level: Annotated[Annotated[int, Strict(), Field(ge=0, le=3)], Option(SERVING)] = Field(
+        default=2,
+        description="What such a line holds. 0: ids, status, times, tokens; 1: parameters too; 2: the beginning of what was sent "
+        "and answered; 3: all of it. Keys, salts and sessions are in none.",
+    )
+    log_requests_format: Annotated[Literal["text", "json"], Option(SERVING)] = Field(
+        default="text", description="Form of such a line."
     )
     debug: Annotated[Switch, Option(SERVING)] = Field(
         default=False, description="Show the traceback of an error that stops the program."

@@ -43,6 +43,10 @@ async def status(args: dict[str, Any], method: str, path: str, headers: Any = ()
     return answer.status_code
 
 
+def api_key(key: str) -> list[tuple[str, str]]:
+    return [("x-api-key", key)]
+
+
 def walk() -> Iterator[tuple[HttpRoute, str]]:
     for route in ROUTES:
         for method in route.methods:
@@ -81,6 +85,14 @@ async def test_every_route_with_every_credential(route: HttpRoute, method: str) 
         "twice": bearer(API) + bearer(ADMIN),
         "not ascii": [("authorization", b"Bearer \xe9\xff")],
         "query": [],
+        "x-api-key wrong": api_key("sk-wrong"),
+        "x-api-key empty": api_key(""),
+        "x-api-key with a scheme": api_key(f"Bearer {API}"),
+        "x-api-key twice": api_key(API) + api_key(API),
+        "both, and they differ": bearer(API) + api_key(ADMIN),
+        "both, and the first is wrong": bearer("sk-wrong") + api_key(ADMIN),
+        "both, and the second is wrong": bearer(ADMIN) + api_key("sk-wrong"),
+        "x-api-key beside another scheme": bearer("user:word", "Basic") + api_key(ADMIN),
     }
     for name, headers in refused.items():
         where = f"{path}?api_key={API}" if name == "query" else path
@@ -89,7 +101,15 @@ async def test_every_route_with_every_credential(route: HttpRoute, method: str) 
     ordinary = await status(BOTH, method, path, bearer(API))
     assert (ordinary == 403) is (route.level is Level.ADMIN)
     assert ordinary != 401
-    for headers in (bearer(ADMIN), bearer(ADMIN, "bearer"), bearer(ADMIN, "BEARER")):
+    assert await status(BOTH, method, path, api_key(API)) == ordinary
+    right = (
+        bearer(ADMIN),
+        bearer(ADMIN, "bearer"),
+        bearer(ADMIN, "BEARER"),
+        api_key(ADMIN),
+        bearer(ADMIN) + api_key(ADMIN),
+    )
+    for headers in right:
         assert await status(BOTH, method, path, headers) not in (401, 403)
 
 

@@ -1,8 +1,9 @@
 """The ASGI application: from a scope to a handler of the route table and back, with everything that routes have in common.
 
-In this order: request id, host, key, route, state of the server, ceilings, body. All of it looks at `scope["path"]`, which is
-what was matched; nothing is rebuilt from headers. When the client goes away, the handler's task is cancelled, and the handlers
-end their requests when that happens.
+In this order: head, request id, host, origin, key, route, state of the server, ceilings, body. All of it looks at
+`scope["path"]`, which is what was matched; nothing is rebuilt from headers. When the client goes away, the handler's task is
+cancelled, and the handlers end their requests when that happens. At the end the request is counted, and logged if that was
+asked for.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
+from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.body import ClientGone, parse_json, read_body
+from jackfield.entrypoints.http.cors import Headers
 from jackfield.entrypoints.http.errors import ApiError, api_error
 from jackfield.entrypoints.http.exchange import Exchange, json_response
+from jackfield.entrypoints.http.request_log import Ended, RequestLog
 from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES, HttpRoute
 from jackfield.entrypoints.http.service import Service
 
@@ -33,6 +39,7 @@ class App:
     def __init__(self, service: Service, routes: Sequence[HttpRoute] = ROUTES) -> None:
         self.service = service
         self._routes = [(compile_path(route.path)[0], route) for route in routes]
+        self._log = RequestLog.of(service.args)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,12 +47,20 @@ class App:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get("x-request-id", "")
         answer = _Answer(send, uuid.uuid4().hex)
+        exchange: Exchange | None = None
         try:
             self._check_head(scope)
             self._check_label(given)
             answer.label = given or answer.label
             self.service.hosts.check(headers)
-            self.service.keys.check(self._level(scope["path"]), scope["headers"])
+            level = self._level(scope["path"])
+            answer.headers = self.service.cors.headers(headers, admin=level is Level.ADMIN)
+            allowed = self.service.cors.preflight(scope["method"], headers, admin=level is Level.ADMIN)
+            if allowed is not None:
+                answer.headers += allowed
+                await Response(status_code=204)(scope, receive, answer.send)
+                return
+            self.service.keys.check(level, scope["headers"])
             route, path = self._find(scope["path"], scope["method"])
             exchange = Exchange(
                 service=self.service,
@@ -58,12 +73,12 @@ class App:
             )
         except Exception as error:
             await answer.refuse(scope, receive, api_error(error))
-            self._count(scope, answer, None, None)
+            self._ended(scope, answer, None, None)
             return
         try:
             await self._handle(route, exchange, scope, receive, answer)
         finally:
-            self._count(scope, answer, route, exchange.body)
+            self._ended(scope, answer, route, exchange)
 
     async def _handle(
         self, route: HttpRoute, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer
@@ -97,11 +112,28 @@ class App:
         response: ASGIApp = await route.handler(exchange)
         await response(scope, receive, answer.send)
 
-    def _count(self, scope: Scope, answer: _Answer, route: HttpRoute | None, body: Any) -> None:
-        monitor = self.service.monitor
+    def _ended(self, scope: Scope, answer: _Answer, route: HttpRoute | None, exchange: Exchange | None) -> None:
+        monitor, path = self.service.monitor, None if route is None else route.path
+        body = None if exchange is None else exchange.body
         if monitor is not None and answer.status:
-            named = getattr(body, "model", None)
-            monitor.http_request(None if route is None else route.path, scope["method"], answer.status, named)
+            monitor.http_request(path, scope["method"], answer.status, getattr(body, "model", None))
+        if self._log is not None:
+            client = scope.get("client")
+            self._log.tell(
+                Ended(
+                    call_id=answer.label,
+                    method=scope["method"],
+                    path=scope["path"],
+                    client=None if client is None else f"{client[0]}:{client[1]}",
+                    route=path,
+                    status=answer.status,
+                    code=answer.code,
+                    duration_s=time.monotonic() - answer.began,
+                    started_s=None if answer.started is None else answer.started - answer.began,
+                    body=body,
+                    calls=[] if exchange is None else exchange.calls,
+                )
+            )
 
     def _parse(self, route: HttpRoute, headers: Mapping[str, str], body: bytes) -> Any:
         assert route.request is not None
@@ -171,21 +203,36 @@ INLINE_BYTES = 64 * 2**10
 
 
 class _Answer:
-    """The sending side of one request: adds the request id, and knows the status that was sent; 0: none yet."""
+    """The sending side of one request: adds the request id, and knows the status that was sent; 0: none yet.
+
+    headers       of every answer to this request
+    code          of the error that was told
+    began, started   when the request came, and when its answer's status was sent; monotonic seconds
+    """
 
     def __init__(self, send: Send, label: str) -> None:
         self.label = label
         self.status = 0
+        self.code: str | None = None
+        self.headers: Headers = []
+        self.began = time.monotonic()
+        self.started: float | None = None
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", []), (b"x-request-id", self.label.encode("ascii"))]
+            self.started = time.monotonic()
+            headers = [
+                *message.get("headers", []),
+                (b"x-request-id", self.label.encode("ascii")),
+                *self.headers,
+            ]
             message = {**message, "headers": headers}
         await self._send(message)
 
     async def refuse(self, scope: Scope, receive: Receive, error: ApiError) -> None:
+        self.code = error.code
         if error.status >= 500 and error.status != 503:
             log.error("request %s (%s %s) ends with %d", self.label, scope["method"], scope["path"], error.status)
         if self.status:

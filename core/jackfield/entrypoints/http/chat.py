@@ -37,7 +37,7 @@ async def chat_completions(exchange: Exchange) -> ASGIApp:
     head = Head.new(exchange, "chatcmpl")
     service = exchange.service
     logprobs = chat_fields(exchange, body)
-    call = await service.submit(lambda: _request(exchange, body, head, logprobs, template_kwargs))
+    call = await exchange.submit(lambda: _request(exchange, body, head, logprobs, template_kwargs))
     tell = ChatLogprobs(service.serving.replica.tokenizer_manager.tokenizer)
     if body.stream:
         updates = service.news(call, lambda states: pieces(states, tell))

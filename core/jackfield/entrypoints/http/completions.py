@@ -38,7 +38,7 @@ async def completions(exchange: Exchange) -> ASGIApp:
     head = Head.new(exchange, "cmpl")
     request = _request(exchange, body, head)
     service = exchange.service
-    call = await service.submit(lambda: request)
+    call = await exchange.submit(lambda: request)
     states = call.states
     tokenizer = service.serving.replica.tokenizer_manager.tokenizer
     echo = _echo(request, len(states), tokenizer) if body.echo else None

@@ -11,10 +11,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from jackfield.entrypoints.calls import Call
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.service import Service
 from jackfield.ipc.messages import FinishReason
 from jackfield.managers.errors import RequestError
+from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
 
 B = TypeVar("B")
@@ -25,7 +27,8 @@ _encoder = msgspec.json.Encoder()
 @dataclass(kw_only=True)
 class Exchange:
     """body: an instance of the route's request model, None if it has none. label: the client's X-Request-Id, for logs.
-    names: the runtime's name of a field -> the name by which the client knows it; a handler sets it."""
+    names: the runtime's name of a field -> the name by which the client knows it; a handler sets it. calls: those that were
+    submitted for it."""
 
     service: Service
     body: Any
@@ -35,6 +38,13 @@ class Exchange:
     label: str
     method: str = "GET"
     names: dict[str, str] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+    async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
+        """As `Service.submit`; the call is known as this request's."""
+        call = await self.service.submit(make)
+        self.calls.append(call)
+        return call
 
 
 Handler = Callable[[Exchange], Any]

@@ -49,7 +49,7 @@ async def generate(exchange: Exchange) -> ASGIApp:
         exchange.names.update(input_ids="text")
     request = _request(exchange, body)
     service = exchange.service
-    call = await service.submit(lambda: request)
+    call = await exchange.submit(lambda: request)
     if not request.stream:
         answers = await service.answers(call, final_answer)
         return json_response(answers if request.is_batch else answers[0])

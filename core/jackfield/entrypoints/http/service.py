@@ -16,6 +16,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import Call, Mover, raise_first_failure
 from jackfield.entrypoints.driver import DrivenRuntime
 from jackfield.entrypoints.http.auth import Hosts, Keys
+from jackfield.entrypoints.http.cors import Cors
 from jackfield.entrypoints.http.errors import unavailable
 from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
@@ -68,6 +69,7 @@ class Service:
         self.args = args
         self.keys = Keys(args.api_key, args.admin_api_key)
         self.hosts = Hosts(args)
+        self.cors = Cors(args.cors_origin)
         self.status = ServerStatus()
         self.open_calls = 0
         self._serving: Serving | None = None
