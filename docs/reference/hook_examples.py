@@ -36,6 +36,9 @@ from jackfield.hookspecs import (
     RequestFinished,
     RequestLife,
     RequestReceived,
+    Route,
+    RouteLevel,
+    RoutesContext,
     SchedulePolicy,
     StackChanged,
     StepDecision,
@@ -174,6 +177,24 @@ def jackfield_logits_processor(context: LogitsProcessorContext) -> LogitsProcess
     from my_package.allow import AllowList
 
     return AllowList(context.vocab_size)
+
+
+@hookimpl
+def jackfield_routes(context: RoutesContext) -> Sequence[Route]:
+    from my_package.protocol import CompleteAnswer, CompleteBody, complete
+
+    return [
+        Route(
+            path="/my/complete",
+            methods=("POST",),
+            level=RouteLevel.KEY,
+            handler=complete,
+            summary="A prompt goes on.",
+            request=CompleteBody,
+            response=CompleteAnswer,
+            generates=True,
+        )
+    ]
 
 
 @hookimpl

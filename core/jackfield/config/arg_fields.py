@@ -29,7 +29,7 @@ from jackfield.config.arg_types import (
     several,
 )
 from jackfield.config.fields import Option
-from jackfield.config.names import AUTO, PluginChoice, PluginReference
+from jackfield.config.names import AUTO, PluginChoice, PluginReference, PluginUse
 
 MODEL = "Model"
 SERVING = "Serving"
@@ -259,6 +259,12 @@ class ArgFields(BaseModel):
         default=False,
         description="A request's logits and tokens have the same bits whatever the batch, the chunks, the cache and the page "
         "size, for one number of threads. Only plugins that declare batch_invariant for the device and dtype; slower.",
+    )
+    routes: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(PluginUse(plugin=AUTO),),
+        description="Protocol beside Jackfield's own routes; may be repeated. A name, or "
+        '{plugin = "p", as = "instance"}; auto: those of the project that are installed (anthropic, ollama, playground); '
+        "none: no other protocol.",
     )
     metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),

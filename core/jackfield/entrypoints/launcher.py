@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.inline import InlineRuntime, process_info
 from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
+from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import make_monitor
 from jackfield.entrypoints.plan import ReplicaPlan, make_plan, with_topology
+from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
 from jackfield.entrypoints.processes import ProcessRuntime, launch_processes
 from jackfield.entrypoints.progress import StartProgress
 from jackfield.entrypoints.scheduler_side import build_scheduler
@@ -34,21 +36,30 @@ Runtime = InlineRuntime | ProcessRuntime
 OFFLINE = "the default of Engine and `jackfield generate`"
 
 
-def launch(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> Runtime:
+def launch(
+    args: ServerArgs, provenance: Mapping[str, str] | None = None, *, on_routes: OnRoutes | None = None
+) -> Runtime:
     """The topology that `args` name; if they name none, `jackfield serve` has said so before, and all others run inline.
+
+    on_routes   called with the routes of plugins before the model is up, and raises for what cannot be served; None: there
+                is no server, and none are made
 
     Raises ConfigurationError for whatever cannot be had as asked, and ReplicaFailed if a process died while starting;
     nothing is left running then.
     """
     args, provenance = with_topology(args, provenance, "inline", OFFLINE)
     if args.topology != "processes":
-        return launch_inline(args, provenance)
+        return launch_inline(args, provenance, on_routes=on_routes)
     with StartProgress() as progress:
-        return launch_processes(args, provenance, on_progress=lambda _role, *news: progress(*news))
+        return launch_processes(args, provenance, on_progress=lambda _role, *news: progress(*news), on_routes=on_routes)
 
 
 def launch_inline(
-    args: ServerArgs, provenance: Mapping[str, str] | None = None, *, clock: Clock | None = None
+    args: ServerArgs,
+    provenance: Mapping[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+    on_routes: OnRoutes | None = None,
 ) -> InlineRuntime:
     """Everything in this process. `clock` replaces the monotonic one; a `ManualClock` is virtual time.
 
@@ -65,10 +76,11 @@ def launch_inline(
     defaults = sampling_defaults(plan, processors)
     ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
     meter = Meter(plan.args.plugin_time_budget_s)
+    routes = plugin_routes(loaded, ledger, meter, on_routes)
     with StartProgress() as progress:
         worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
     try:
-        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, ledger, meter, clock, began)
+        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, routes, ledger, meter, clock, began)
     except BaseException:
         worker.close()
         raise
@@ -82,6 +94,7 @@ def _wire(
     worker: ModelWorker,
     defaults: Mapping[str, object],
     processors: Processors,
+    routes: tuple[PluginRoutes, ...],
     ledger: FaultLedger,
     meter: Meter,
     clock: Clock,
@@ -146,6 +159,8 @@ def _wire(
         ledger=ledger,
         to_main=to_main,
         monitor=monitor,
+        card=model_card(plan, texts, worker.limits),
+        routes=routes,
     )
     monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
     observers.started()

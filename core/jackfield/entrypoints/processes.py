@@ -21,11 +21,13 @@ from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.child_life import contents
 from jackfield.entrypoints.child_orders import Orders, Ready, Role
 from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
+from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import Monitor, make_monitor
 from jackfield.entrypoints.plan import make_plan
+from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
 from jackfield.entrypoints.supervisor import Supervisor
-from jackfield.hookspecs import ProcessInfo, WorkerLimits
+from jackfield.hookspecs import ModelCard, ProcessInfo, WorkerLimits
 from jackfield.ipc.messages import ToMain, ToScheduler
 from jackfield.ipc.run_directory import RunDirectory, socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
@@ -65,6 +67,8 @@ class ProcessRuntime:
     observers: ObserverHub
     ledger: FaultLedger
     monitor: Monitor
+    card: ModelCard
+    routes: tuple[PluginRoutes, ...]
     limits: WorkerLimits
     inbox: ZmqReceiver
     supervisor: Supervisor
@@ -122,11 +126,16 @@ class ProcessRuntime:
 
 
 def launch_processes(
-    args: ServerArgs, provenance: Mapping[str, str] | None = None, *, on_progress: OnProgress | None = None
+    args: ServerArgs,
+    provenance: Mapping[str, str] | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+    on_routes: OnRoutes | None = None,
 ) -> ProcessRuntime:
     """Scheduler and detokenizer as children, the rest here.
 
     on_progress   called on a thread of its own with news of the children's start
+    on_routes     called with the routes of plugins before the model is up; raises for what cannot be served
 
     Raises ConfigurationError, with the child's own message where a child refused, and ReplicaFailed if one crashed or was
     killed while starting; nothing is left running then.
@@ -162,6 +171,7 @@ def launch_processes(
         loaded = load_stack(plan.stack, role="main")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
         meter = Meter(plan.args.plugin_time_budget_s)
+        routes = plugin_routes(loaded, ledger, meter, on_routes)
         observers = ObserverHub(loaded, ledger, _process(digest), meter)
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
@@ -207,6 +217,8 @@ def launch_processes(
             observers=observers,
             ledger=ledger,
             monitor=monitor,
+            card=model_card(plan, texts, limits),
+            routes=routes,
             limits=limits,
             inbox=inbox,
             supervisor=supervisor,

@@ -156,6 +156,16 @@ _ALL = (
         summary="Changes logits before the draw, for the requests that ask for it by name.",
     ),
     Kind(
+        name="routes",
+        group="routes",
+        contract=(0, 1),
+        hook="jackfield_routes",
+        exclusive=False,
+        field="routes",
+        processes=("main",),
+        summary="HTTP routes of a further protocol, on the same runtime.",
+    ),
+    Kind(
         name="metrics",
         group="observability",
         contract=(1, 0),

@@ -13,6 +13,7 @@ from jackfield.hookspecs.metrics import MetricsSpecs
 from jackfield.hookspecs.model import ModelSpecs
 from jackfield.hookspecs.observer import LifecycleSpecs, ObserverSpecs
 from jackfield.hookspecs.ops import OpsSpecs
+from jackfield.hookspecs.routes import RoutesSpecs
 from jackfield.hookspecs.schedule_policy import SchedulePolicySpecs
 from jackfield.hookspecs.worker import WorkerSpecs
 
@@ -28,6 +29,7 @@ SPECS: tuple[type, ...] = (
     WorkerSpecs,
     OpsSpecs,
     LogitsProcessorSpecs,
+    RoutesSpecs,
     MetricsSpecs,
     ObserverSpecs,
     LifecycleSpecs,

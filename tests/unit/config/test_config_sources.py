@@ -57,6 +57,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "metrics": ("a,b", ["a", "b"]),
     "logits_processors": ("a,b", ["a", "b"]),
     "kv_tier": ("a,b", ["a", "b"]),
+    "routes": ("auto,b", ["auto", "b"]),
     "kv_tier_block_tokens": ("32", 32),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
@@ -121,7 +122,7 @@ def test_every_field_can_be_set_from_the_environment(name: str) -> None:
     variable = facts_of(ServerArgs)[name].variable
     args, provenance = load_server_args({}, {variable: text}, None)
     value: Any = getattr(args, name)
-    if name in ("gate", "logits_processors", "kv_tier", "metrics", "observer"):
+    if name in ("gate", "logits_processors", "kv_tier", "metrics", "observer", "routes"):
         value = [use.plugin for use in value]
     assert value == expected
     assert provenance[name] == f"environment {variable}"

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.exchange import Exchange, json_response
 from jackfield.entrypoints.http.redaction import HIDDEN, Redaction
 from jackfield.entrypoints.http.request_log import PARTIAL_CHARS, Ended, RequestLog
-from jackfield.entrypoints.http.route_table import HttpRoute
 from jackfield.entrypoints.http.schemas.native import GenerateBody
 from jackfield.entrypoints.http.service import Service
 from jackfield.entrypoints.http.sse import EventStream, event
+from jackfield.hookspecs import Route
+from jackfield.hookspecs import RouteLevel as Level
 from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
 from jackfield.managers.requests.req_state import ReqState
 
@@ -190,7 +190,7 @@ async def lines_of(
     capsys: pytest.CaptureFixture[str], handler: Any, *paths: str, headers: Any = None, **args: Any
 ) -> list[dict[str, Any]]:
     service = Service(ServerArgs(log_requests=True, log_requests_format="json", **args))
-    app = App(service, [HttpRoute(path="/x", methods=("GET",), level=Level.KEY, handler=handler, summary="")])
+    app = App(service, [Route(path="/x", methods=("GET",), level=Level.KEY, handler=handler, summary="")])
     told: list[str] = []
     assert app._log is not None
     app._log._write = told.append

@@ -32,6 +32,7 @@ WORDS: Mapping[str, KindWords] = MappingProxyType(
         "worker": KindWords("worker", "worker"),
         "ops": KindWords("ops", "operators", torch=True),
         "logits_processor": KindWords("processor", "processor", torch=True),
+        "routes": KindWords("routes", "protocol"),
         "metrics": KindWords("sink", "sink"),
         "observer": KindWords("observer", "observer"),
     }

@@ -52,7 +52,9 @@ class Named:
     def _of(self, kind: Kind) -> dict[str, str]:
         """Instance -> plugin, as they are named."""
         if not kind.exclusive:
-            return {use.instance: use.plugin for use in self.args.uses(kind.name)}
+            from jackfield.config.names import AUTO
+
+            return {use.instance: use.plugin for use in self.args.uses(kind.name) if use.plugin != AUTO}
         phases = ("prefill", "decode") if kind.name == "attention" else (None,)
         names = [self.args.plugin_for(kind.name, phase) for phase in phases]
         return {name: name for name in names if name is not None}

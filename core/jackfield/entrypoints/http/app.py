@@ -17,18 +17,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.responses import Response
-from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.body import ClientGone, parse_json, read_body
 from jackfield.entrypoints.http.cors import Headers
+from jackfield.entrypoints.http.entries import Entries, Entry
 from jackfield.entrypoints.http.errors import ApiError, api_error
-from jackfield.entrypoints.http.exchange import Exchange, json_response
+from jackfield.entrypoints.http.exchange import Exchange
+from jackfield.entrypoints.http.replies import send_answer, send_stream
 from jackfield.entrypoints.http.request_log import Ended, RequestLog
-from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES, HttpRoute
+from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES
 from jackfield.entrypoints.http.service import Service
+from jackfield.entrypoints.plugin_routes import PluginRoutes
+from jackfield.hookspecs import Route, RouteAnswer, RouteLevel
+from jackfield.stack.errors import PluginStop
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +38,17 @@ _LABEL = re.compile(r"[!-~]+")
 
 
 class App:
-    def __init__(self, service: Service, routes: Sequence[HttpRoute] = ROUTES) -> None:
+    """routes: the core's own; those of plugins come with `add`, once the replica that has loaded them is up."""
+
+    def __init__(self, service: Service, routes: Sequence[Route] = ROUTES, *, complete: bool = True) -> None:
+        """complete: nothing comes by `add`."""
         self.service = service
-        self._routes = [(compile_path(route.path)[0], route) for route in routes]
+        self.entries = Entries(routes, complete=complete)
         self._log = RequestLog.of(service.args)
+
+    def add(self, plugins: Sequence[PluginRoutes]) -> None:
+        """The routes of plugins, of which `route_rules.check_plugin_routes` found nothing wrong."""
+        self.entries.add(plugins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,21 +59,24 @@ class App:
         exchange: Exchange | None = None
         try:
             self._check_head(scope)
+            found = self.entries.of_path(scope["path"])
+            answer.entry = None if found is None else found[0]
             self._check_label(given)
             answer.label = given or answer.label
             self.service.hosts.check(headers)
-            level = self._level(scope["path"])
-            answer.headers = self.service.cors.headers(headers, admin=level is Level.ADMIN)
-            allowed = self.service.cors.preflight(scope["method"], headers, admin=level is Level.ADMIN)
+            level = DEFAULT_LEVEL if found is None else found[0].route.level
+            answer.headers = self.service.cors.headers(headers, admin=level is RouteLevel.ADMIN)
+            allowed = self.service.cors.preflight(scope["method"], headers, admin=level is RouteLevel.ADMIN)
             if allowed is not None:
                 answer.headers += allowed
-                await Response(status_code=204)(scope, receive, answer.send)
+                await send_answer(RouteAnswer(body=b"", status=204), answer.send)
                 return
             self.service.keys.check(level, scope["headers"])
-            route, path = self._find(scope["path"], scope["method"])
+            entry, path = self.entries.find(scope["path"], scope["method"])
             exchange = Exchange(
                 service=self.service,
-                body=None,
+                route=entry.route,
+                routes=self.entries.routes,
                 path=path,
                 query=_query(scope["query_string"], self.service.args.max_query_fields),
                 headers=headers,
@@ -72,18 +84,16 @@ class App:
                 method=scope["method"],
             )
         except Exception as error:
-            await answer.refuse(scope, receive, api_error(error))
+            await answer.refuse(scope, api_error(error))
             self._ended(scope, answer, None, None)
             return
         try:
-            await self._handle(route, exchange, scope, receive, answer)
+            await self._handle(entry, exchange, scope, receive, answer)
         finally:
-            self._ended(scope, answer, route, exchange)
+            self._ended(scope, answer, entry.route, exchange)
 
-    async def _handle(
-        self, route: HttpRoute, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer
-    ) -> None:
-        entered = False
+    async def _handle(self, entry: Entry, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        route, entered = entry.route, False
         args = self.service.args
         try:
             if route.generates:
@@ -97,22 +107,35 @@ class App:
                     exchange.body = await self.service.in_thread(lambda: make(route, exchange.headers, body))
                 else:
                     exchange.body = make(route, exchange.headers, body)
-            await _unless_gone(receive, self._respond(route, exchange, scope, receive, answer))
+            await _unless_gone(receive, self._respond(entry, exchange, answer))
         except ClientGone:
             log.debug("request %s: the client has gone", exchange.label)
         except Exception as error:
-            await answer.refuse(scope, receive, api_error(error, exchange.names))
+            await answer.refuse(scope, self._told(exchange, error))
         finally:
             if entered:
                 self.service.leave()
 
-    async def _respond(
-        self, route: HttpRoute, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer
-    ) -> None:
-        response: ASGIApp = await route.handler(exchange)
-        await response(scope, receive, answer.send)
+    async def _respond(self, entry: Entry, exchange: Exchange, answer: _Answer) -> None:
+        reply = await entry.handle(exchange)
+        if isinstance(reply, RouteAnswer):
+            await send_answer(reply, answer.send)
+            return
+        await send_stream(
+            reply,
+            answer.send,
+            following=entry.following,
+            closing=entry.closing,
+            told=lambda error: self._told(exchange, error),
+        )
 
-    def _ended(self, scope: Scope, answer: _Answer, route: HttpRoute | None, exchange: Exchange | None) -> None:
+    def _told(self, exchange: Exchange, error: Exception) -> ApiError:
+        """What the client hears of it."""
+        if isinstance(error, PluginStop):  # --plugin-faults raise
+            self.service.stop(error)
+        return api_error(error, exchange.names)
+
+    def _ended(self, scope: Scope, answer: _Answer, route: Route | None, exchange: Exchange | None) -> None:
         monitor, path = self.service.monitor, None if route is None else route.path
         body = None if exchange is None else exchange.body
         if monitor is not None and answer.status:
@@ -135,7 +158,7 @@ class App:
                 )
             )
 
-    def _parse(self, route: HttpRoute, headers: Mapping[str, str], body: bytes) -> Any:
+    def _parse(self, route: Route, headers: Mapping[str, str], body: bytes) -> Any:
         assert route.request is not None
         args = self.service.args
         value = parse_json(headers, body, args.max_json_depth)
@@ -170,24 +193,6 @@ class App:
                 code="invalid_value",
             )
 
-    def _level(self, path: str) -> Any:
-        return next((route.level for pattern, route in self._routes if pattern.fullmatch(path)), DEFAULT_LEVEL)
-
-    def _find(self, path: str, method: str) -> tuple[HttpRoute, dict[str, str]]:
-        for pattern, route in self._routes:
-            if (found := pattern.fullmatch(path)) is None:
-                continue
-            if method in route.methods or (method == "HEAD" and "GET" in route.methods):
-                return route, found.groupdict()
-            allowed = ", ".join(route.methods)
-            raise ApiError(
-                405,
-                f"{route.path} answers {allowed}, not {method[:20]}",
-                code="method_not_allowed",
-                headers={"allow": allowed},
-            )
-        raise ApiError(404, f"there is no route {path[:200]!r}", code="unknown_route")
-
 
 def _query(text: bytes, most: int) -> dict[str, str]:
     try:
@@ -215,6 +220,7 @@ class _Answer:
         self.status = 0
         self.code: str | None = None
         self.headers: Headers = []
+        self.entry: Entry | None = None
         self.began = time.monotonic()
         self.started: float | None = None
         self._send = send
@@ -223,22 +229,22 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.started = time.monotonic()
-            headers = [
-                *message.get("headers", []),
-                (b"x-request-id", self.label.encode("ascii")),
-                *self.headers,
-            ]
+            label = self.label.encode("ascii")
+            headers = [*message.get("headers", []), (b"x-request-id", label), *self.headers]
+            if self.entry is not None and self.entry.route.id_header:
+                headers.append((self.entry.route.id_header.lower().encode("ascii"), label))
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def refuse(self, scope: Scope, receive: Receive, error: ApiError) -> None:
+    async def refuse(self, scope: Scope, error: ApiError) -> None:
         self.code = error.code
         if error.status >= 500 and error.status != 503:
             log.error("request %s (%s %s) ends with %d", self.label, scope["method"], scope["path"], error.status)
         if self.status:
             # The connection is of no use any more; the client sees it close in the middle of an answer.
             raise error
-        await json_response(error.body, error.status, error.headers)(scope, receive, self.send)
+        body = error.body if self.entry is None else self.entry.error_body(error, self.label)
+        await send_answer(RouteAnswer(body=body, status=error.status, headers=error.headers), self.send)
 
 
 async def _unless_gone(receive: Receive, work: Any) -> None:

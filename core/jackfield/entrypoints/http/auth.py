@@ -12,19 +12,13 @@ Policies
 
 from __future__ import annotations
 
-import enum
 import hmac
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.errors import ApiError
-
-
-class Level(enum.Enum):
-    OPEN = "open"
-    KEY = "key"
-    ADMIN = "admin"
+from jackfield.hookspecs import RouteLevel
 
 
 class Keys:
@@ -36,17 +30,17 @@ class Keys:
         self._api = None if api_key is None else api_key.encode()
         self._admin = None if admin_api_key is None else admin_api_key.encode()
 
-    def check(self, level: Level, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def check(self, level: RouteLevel, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """headers: lower-case names. Raises ApiError 401 or 403."""
-        if level is Level.OPEN or (self._api is None and self._admin is None):
+        if level is RouteLevel.OPEN or (self._api is None and self._admin is None):
             return
-        if level is Level.KEY and self._api is None:
+        if level is RouteLevel.KEY and self._api is None:
             return
         given = _given(list(headers))
         # Both are always compared, so that the time says nothing about which of them was nearly right.
         is_api = _same(given, self._api)
         is_admin = _same(given, self._admin)
-        if is_admin or (is_api and level is Level.KEY):
+        if is_admin or (is_api and level is RouteLevel.KEY):
             return
         if is_api:
             text = "this key may not use admin routes"

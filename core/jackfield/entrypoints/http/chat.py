@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import GOES_ON, Exchange, check_model, ending, json_response, usage
+from jackfield.entrypoints.http.exchange import GOES_ON, Exchange, Reply, check_model, ending, json_response, usage
 from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
 from jackfield.entrypoints.http.openai_logprobs import ChatLogprobs, chat_fields
 from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
@@ -26,7 +24,7 @@ from jackfield.managers.requests.req_state import ReqState
 KIND, CHUNK = "chat.completion", "chat.completion.chunk"
 
 
-async def chat_completions(exchange: Exchange) -> ASGIApp:
+async def chat_completions(exchange: Exchange) -> Reply:
     body: ChatBody = exchange.body
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     exchange.names.update(input_ids="messages", max_new_tokens=limit, min_new_tokens="min_tokens")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.calls import Answer, final_answer, news
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
     Exchange,
+    Reply,
     check_ids_count,
     check_prompt_count,
     json_response,
@@ -41,7 +40,7 @@ _IMPLEMENTED = (
 _NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
 
 
-async def generate(exchange: Exchange) -> ASGIApp:
+async def generate(exchange: Exchange) -> Reply:
     body: GenerateBody = exchange.body
     exchange.names.update(prompt="text")
     if body.text is not None:

@@ -1,55 +1,25 @@
-"""The one table of routes. The application, the walk over all keys in the tests, and the endpoint reference are made from it."""
+"""The core's own routes. The application, the walk over all keys in the tests, and the endpoint reference are made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
-
 from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions, tokenize
-from jackfield.entrypoints.http.auth import Level
-from jackfield.entrypoints.http.exchange import Handler
 from jackfield.entrypoints.http.schemas import native, openai
 from jackfield.entrypoints.http.schemas import tokenize as tokens
+from jackfield.hookspecs import Handler, Route
+from jackfield.hookspecs import RouteLevel as Level
 
 DEFAULT_LEVEL = Level.KEY
 """Of every path that the table does not hold: denied before it is not found."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HttpRoute:
-    """path        with {parameters} as Starlette writes them; two entries never match one path
-    request     model of the JSON body, which GET has not; None: no body is read
-    response    model of the answer, for tests and the reference; None: the summary or `answer` says it
-    stream      model of a streamed event
-    generates   works for as long as its request does: takes part in draining, in the limit of concurrent requests, and in aborts
-                when the client has gone
-    query       query parameter -> what it means
-    ceilings    list in the body -> the field of ServerArgs that says how long it may be
-    """
-
-    path: str
-    methods: tuple[str, ...]
-    level: Level
-    handler: Handler
-    summary: str
-    request: type[BaseModel] | None = None
-    response: type[BaseModel] | None = None
-    stream: type[BaseModel] | None = None
-    generates: bool = False
-    query: Mapping[str, str] = field(default_factory=dict)
-    ceilings: Mapping[str, str] = field(default_factory=dict)
-    answer: str = ""
+def _get(path: str, level: Level, handler: Handler, summary: str, **more: Any) -> Route:
+    return Route(path=path, methods=("GET",), level=level, handler=handler, summary=summary, **more)
 
 
-def _get(path: str, level: Level, handler: Handler, summary: str, **more: Any) -> HttpRoute:
-    return HttpRoute(path=path, methods=("GET",), level=level, handler=handler, summary=summary, **more)
-
-
-ROUTES: tuple[HttpRoute, ...] = (
-    HttpRoute(
+ROUTES: tuple[Route, ...] = (
+    Route(
         path="/generate",
         methods=("POST", "PUT"),
         level=Level.KEY,
@@ -60,7 +30,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         stream=native.GenerateAnswer,
         generates=True,
     ),
-    HttpRoute(
+    Route(
         path="/v1/completions",
         methods=("POST",),
         level=Level.KEY,
@@ -71,7 +41,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         stream=openai.Completion,
         generates=True,
     ),
-    HttpRoute(
+    Route(
         path="/v1/chat/completions",
         methods=("POST",),
         level=Level.KEY,
@@ -144,7 +114,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         "A request's life: what it waited for, when it ran, how it ended. 404 if it is not known (any more).",
         answer="requests (who, state, events), ring and ended_kept (how far back the record goes), story (the same in words)",
     ),
-    HttpRoute(
+    Route(
         path="/flush_cache",
         methods=("GET", "POST"),
         level=Level.ADMIN,
@@ -153,7 +123,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         query={"timeout": "seconds to wait for the server to be idle (default 0, at most 600)"},
         response=native.FlushAnswer,
     ),
-    HttpRoute(
+    Route(
         path="/schedule_policy",
         methods=("GET", "POST"),
         level=Level.ADMIN,
@@ -163,7 +133,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=native.PolicyBody,
         response=native.PolicyAnswer,
     ),
-    HttpRoute(
+    Route(
         path="/open_session",
         methods=("POST",),
         level=Level.KEY,
@@ -172,7 +142,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=native.OpenSessionBody,
         answer="the session's id, a JSON string; whoever knows it may continue and close the session",
     ),
-    HttpRoute(
+    Route(
         path="/close_session",
         methods=("POST",),
         level=Level.KEY,
@@ -182,7 +152,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         response=native.CloseSessionAnswer,
     ),
     *(
-        HttpRoute(
+        Route(
             path=f"{prefix}/tokenize",
             methods=("POST",),
             level=Level.KEY,
@@ -196,7 +166,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         for prefix in ("", "/v1")
     ),
     *(
-        HttpRoute(
+        Route(
             path=f"{prefix}/detokenize",
             methods=("POST",),
             level=Level.KEY,
@@ -208,7 +178,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         )
         for prefix in ("", "/v1")
     ),
-    HttpRoute(
+    Route(
         path="/abort_request",
         methods=("POST",),
         level=Level.ADMIN,

@@ -84,6 +84,8 @@ class Server:
 
     def __init__(self, args: ServerArgs, launch: Launch, *, announce: Callable[[str], None] | None = None) -> None:
         self.service = Service(args)
+        self.service.on_stop = self._failed
+        self._app = App(self.service, complete=False)
         self._args = args
         self._launch = launch
         self._announce = announce or _print_line
@@ -101,7 +103,7 @@ class Server:
         self._url = url(self._args.host, sock.getsockname()[1])
         if self._args.host not in LOOPBACK and self._args.api_key is None:
             log.warning("%s is open to others, and no --api-key is set: whoever reaches it may use it", self._url)
-        http = _Uvicorn(_uvicorn_config(App(self.service), self._args))
+        http = _Uvicorn(_uvicorn_config(self._app, self._args))
         serving = asyncio.ensure_future(http.serve(sockets=[sock]))
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
@@ -155,8 +157,9 @@ class Server:
     def _up(self, serving: Serving) -> None:
         if self._stop.is_set():
             return
-        self.service.up(serving)
         replica = serving.replica
+        self._app.add(replica.routes)
+        self.service.up(serving)
         self._announce(f"jackfield: {replica.model_name} is served at {self._url} (stack {replica.stack_hash[:12]})")
 
     def _failed(self, error: BaseException) -> None:

@@ -20,7 +20,9 @@ from jackfield.entrypoints.http.cors import Cors
 from jackfield.entrypoints.http.errors import unavailable
 from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
+from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.entrypoints.server_info import Replica
+from jackfield.hookspecs import ModelCard
 from jackfield.ipc.messages import ControlReply
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
@@ -44,6 +46,8 @@ class ServedReplica(Replica, DrivenRuntime, Protocol):
     model_name: str
     template_manager: TemplateManager
     monitor: Monitor
+    card: ModelCard
+    routes: tuple[PluginRoutes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,7 @@ class Service:
         self.cors = Cors(args.cors_origin)
         self.status = ServerStatus()
         self.open_calls = 0
+        self.on_stop: Callable[[BaseException], None] | None = None
         self._serving: Serving | None = None
         self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, "jackfield-tokenize")
         # Of its own, so that a flood of long prompts does not keep an operator from asking how things are.
@@ -83,6 +88,11 @@ class Service:
         self._serving = serving
         self.status.checks.append(serving.replica.monitor.health.stalled)
         self.status.up()
+
+    def stop(self, error: BaseException) -> None:
+        """The server cannot go on; whoever runs it has said what is to be done then (`on_stop`)."""
+        if self.on_stop is not None:
+            self.on_stop(error)
 
     @property
     def serving(self) -> Serving:

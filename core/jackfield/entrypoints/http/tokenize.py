@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import Exchange, check_model, check_prompt_count, json_response
+from jackfield.entrypoints.http.exchange import Exchange, Reply, check_model, check_prompt_count, json_response
 from jackfield.entrypoints.http.schemas.openai import Message
 from jackfield.entrypoints.http.schemas.tokenize import DetokenizeBody, TokenizeBody
 from jackfield.entrypoints.http.template_kwargs import checked_template_kwargs
@@ -24,7 +22,7 @@ from jackfield.managers.text.tokenizer import Tokenizer
 R = TypeVar("R")
 
 
-async def tokenize(exchange: Exchange) -> ASGIApp:
+async def tokenize(exchange: Exchange) -> Reply:
     body: TokenizeBody = exchange.body
     check_model(exchange, body.model)
     tokenizer = _tokenizer(exchange)
@@ -46,7 +44,7 @@ async def tokenize(exchange: Exchange) -> ASGIApp:
     return json_response(answer)
 
 
-async def detokenize(exchange: Exchange) -> ASGIApp:
+async def detokenize(exchange: Exchange) -> Reply:
     body: DetokenizeBody = exchange.body
     check_model(exchange, body.model)
     tokenizer = _tokenizer(exchange)

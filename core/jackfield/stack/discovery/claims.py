@@ -23,6 +23,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("logits_processors", FEATURE),
         ),
         "ops": (FEATURE,),
+        "routes": ("open_routes",),
     }
 )
 """Kind -> the features of docs/contract.md."""

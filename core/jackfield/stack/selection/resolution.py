@@ -6,19 +6,20 @@ choice, every filled-in argument and every rejection carries its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jackfield.config.device import DeviceDescription
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.config.names import AUTO, PluginUse
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders, option_sources
 from jackfield.config.stack_file import SHARED
 from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.names import instance_key
 from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
 from jackfield.stack.selection.access import Access, refuse_unknown_entries
@@ -37,6 +38,7 @@ from jackfield.stack.selection.invariance import Invariance
 from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
 from jackfield.stack.selection.probes import Prober, no_probe, probe_here
+from jackfield.stack.selection.routes import with_own_routes
 from jackfield.stack.selection.worker_thread import worker_thread
 
 __all__ = ["Resolution", "resolve"]
@@ -107,7 +109,7 @@ class _Resolver:
                 f"{self.selector.source('kv_tier')}: {described(worker.row)} makes no copies of its KV (feature 'kv_move')"
             )
         for kind in (kind.name for kind in KINDS.values() if not kind.exclusive):
-            self._decide_uses(kind)
+            self._decide_uses(kind, self._routes() if kind == "routes" else self.args.uses(kind))
         self._check_processors(worker.row)
         self._check_options()
         if not self.provenance.get("plugin", "").endswith(SHARED):
@@ -234,8 +236,21 @@ class _Resolver:
         )
         return self._decide("event_loop", self._hardware_problems).row
 
-    def _decide_uses(self, kind: str) -> None:
-        uses = self.args.uses(kind)
+    def _routes(self) -> tuple[PluginUse, ...]:
+        """With the project's own in the place of "auto"."""
+        uses = self.args.routes
+        expanded = with_own_routes(uses, self._own_routes)
+        if expanded != uses:
+            self.completion.fill("routes", expanded, f"{AUTO}: the project's protocols that are installed")
+        return expanded
+
+    def _own_routes(self, name: str) -> bool:
+        return any(
+            row.status is Status.OK and self.selector.only_named(row) is None
+            for row in self.catalogue.find("routes", name)
+        )
+
+    def _decide_uses(self, kind: str, uses: Sequence[PluginUse]) -> None:
         field = KINDS[kind].field
         for use in uses:
             choice = Selector(self.catalogue, Access(deny=self.args.plugin_deny), self.provenance).named(
