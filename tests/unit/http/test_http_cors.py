@@ -11,9 +11,9 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.service import Service
+from jackfield.hookspecs import RouteLevel as Level
 
 PAGE, OTHER = "https://chat.example", "https://evil.example"
 KEY = "sk-ordinary"
