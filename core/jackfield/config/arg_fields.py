@@ -238,6 +238,16 @@ class ArgFields(BaseModel):
     model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
         default=None, description="Plugin with the model's code; needed when two offer one architecture."
     )
+    tool_call_parser: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None,
+        description="Parser plugin that finds tool calls in answers of the chat; auto: the one that knows the chat template's "
+        "format, if there is one; none: tool calls stay text.",
+    )
+    reasoning_parser: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None,
+        description="Parser plugin that parts the reasoning from the answer; auto: the one that knows the chat template's "
+        "format, if there is one; none: the reasoning stays in the answer.",
+    )
     kv_tier: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description="Store of KV behind the prefix cache; may be repeated, the fastest first. A name, or "

@@ -20,6 +20,7 @@ from jackfield.entrypoints.server_info import error_text
 from jackfield.hookspecs import EventLoop, ModelCard, ModelWorker, ProcessInfo, StepOutcome, Wake
 from jackfield.ipc.channels import Sender
 from jackfield.ipc.messages import BatchTextOutput, FinishReason, TextOutput
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.template_manager import TemplateManager
@@ -71,6 +72,7 @@ class InlineRuntime:
     stacks: StackEpochs
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
+    parsers: Parsers
     detokenizer: DetokenizerManager
     scheduler: Scheduler
     loop: EventLoop

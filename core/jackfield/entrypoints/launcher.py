@@ -11,6 +11,7 @@ from jackfield.entrypoints.main_side import build_main, request_processors, samp
 from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import make_monitor
+from jackfield.entrypoints.parsers import make_parsers
 from jackfield.entrypoints.plan import ReplicaPlan, make_plan, with_topology
 from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
 from jackfield.entrypoints.processes import ProcessRuntime, launch_processes
@@ -20,6 +21,7 @@ from jackfield.entrypoints.worker_side import make_worker
 from jackfield.hookspecs import ModelWorker
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.fields.sampling_params import Processors
 from jackfield.observability.clock import Clock, MonotonicClock
@@ -73,6 +75,7 @@ def launch_inline(
     texts = Texts(loaded, plan.args, plan.model_path)
     _ = texts.tokenizer  # before the weights, which take longer
     processors = request_processors(loaded)
+    parsers = make_parsers(loaded, plan.facts.chat_template)
     defaults = sampling_defaults(plan, processors)
     ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
     meter = Meter(plan.args.plugin_time_budget_s)
@@ -80,7 +83,9 @@ def launch_inline(
     with StartProgress() as progress:
         worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
     try:
-        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, routes, ledger, meter, clock, began)
+        return _wire(
+            plan, resolution, loaded, texts, worker, defaults, processors, parsers, routes, ledger, meter, clock, began
+        )
     except BaseException:
         worker.close()
         raise
@@ -94,6 +99,7 @@ def _wire(
     worker: ModelWorker,
     defaults: Mapping[str, object],
     processors: Processors,
+    parsers: Parsers,
     routes: tuple[PluginRoutes, ...],
     ledger: FaultLedger,
     meter: Meter,
@@ -134,6 +140,7 @@ def _wire(
             worker.limits,
             defaults,
             processors,
+            parsers,
             to_scheduler=to_scheduler,
             inbox=to_main,
             clock=clock,
@@ -151,6 +158,7 @@ def _wire(
         stacks=stacks,
         tokenizer_manager=main.tokenizer_manager,
         template_manager=main.template_manager,
+        parsers=main.parsers,
         detokenizer=DetokenizerManager(texts.tokenizer, to_detokenizer, to_main, clock),
         scheduler=side.scheduler,
         loop=side.loop,

@@ -12,6 +12,7 @@ from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.hookspecs import WorkerLimits
 from jackfield.ipc.channels import Receiver, Sender
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.fields.sampling_params import Processors, check_defaults
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 class MainSide:
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
+    parsers: Parsers
 
 
 def sampling_defaults(plan: ReplicaPlan, processors: Processors) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def build_main(
     limits: WorkerLimits,
     defaults: Mapping[str, Any],
     processors: Processors,
+    parsers: Parsers,
     *,
     to_scheduler: Sender,
     inbox: Receiver,
@@ -85,7 +88,7 @@ def build_main(
     monitor: Monitor,
     stacks: StackEpochs,
 ) -> MainSide:
-    """limits: the worker's; defaults, processors: from `sampling_defaults` and `request_processors`;
+    """limits: the worker's; defaults, processors: from `sampling_defaults` and `request_processors`; parsers: of `make_parsers`;
     monitor: `attach` it to what comes of this."""
     tokenizer = texts.tokenizer
     return MainSide(
@@ -121,4 +124,5 @@ def build_main(
         template_manager=TemplateManager(
             texts.files, plan.args.chat_template, tokenizer, limits=RequestLimits.of(plan.args)
         ),
+        parsers=parsers,
     )

@@ -24,6 +24,7 @@ from jackfield.entrypoints.main_side import build_main, request_processors, samp
 from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import Monitor, make_monitor
+from jackfield.entrypoints.parsers import make_parsers
 from jackfield.entrypoints.plan import make_plan
 from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
 from jackfield.entrypoints.supervisor import Supervisor
@@ -31,6 +32,7 @@ from jackfield.hookspecs import ModelCard, ProcessInfo, WorkerLimits
 from jackfield.ipc.messages import ToMain, ToScheduler
 from jackfield.ipc.run_directory import RunDirectory, socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import MonotonicClock
@@ -64,6 +66,7 @@ class ProcessRuntime:
     stacks: StackEpochs
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
+    parsers: Parsers
     observers: ObserverHub
     ledger: FaultLedger
     monitor: Monitor
@@ -176,6 +179,7 @@ def launch_processes(
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
         processors = request_processors(loaded)
+        parsers = make_parsers(loaded, plan.facts.chat_template)
         defaults = sampling_defaults(plan, processors)
         clock = MonotonicClock()
         monitor = make_monitor(
@@ -200,6 +204,7 @@ def launch_processes(
             limits,
             defaults,
             processors,
+            parsers,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,
@@ -214,6 +219,7 @@ def launch_processes(
             stacks=stacks,
             tokenizer_manager=main.tokenizer_manager,
             template_manager=main.template_manager,
+            parsers=main.parsers,
             observers=observers,
             ledger=ledger,
             monitor=monitor,

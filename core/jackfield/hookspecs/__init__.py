@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         Want,
     )
     from jackfield.hookspecs.gate import Gate, GateAnswer, GateContext, GateEvent, GateRequest, GateSpecs
+    from jackfield.hookspecs.grammar import GRAMMAR_FORMS, GrammarSpec
     from jackfield.hookspecs.kinds import KINDS, Kind
     from jackfield.hookspecs.kv import CORE_LAYOUTS, HND_PAGED, NHD_PAGED, KVGroup, KVLayout, KVTensors, KVTensorSpec
     from jackfield.hookspecs.kv_tier import KVTier, KVTierContext, KVTierSpecs, TierRule, TierUse
@@ -133,6 +134,20 @@ if TYPE_CHECKING:
         PreAttention,
         SamplingRows,
     )
+    from jackfield.hookspecs.parser import (
+        CallArguments,
+        CallBegin,
+        Content,
+        Parser,
+        ParserContext,
+        ParserSpecs,
+        Piece,
+        Reasoning,
+        ReasoningParser,
+        TextStream,
+        Tool,
+        ToolCallParser,
+    )
     from jackfield.hookspecs.routes import (
         Handler,
         ModelCard,
@@ -197,6 +212,8 @@ _MODULES = (
     "observer",
     "ops",
     "routes",
+    "grammar",
+    "parser",
     "schedule_policy",
     "tables",
     "worker",
@@ -207,6 +224,7 @@ stack needs."""
 
 __all__ = [
     "CORE_LAYOUTS",
+    "GRAMMAR_FORMS",
     "HND_PAGED",
     "HOLD",
     "KINDS",
@@ -232,8 +250,11 @@ __all__ = [
     "CacheEvent",
     "CacheKey",
     "CacheSizes",
+    "CallArguments",
+    "CallBegin",
     "Chosen",
     "Committed",
+    "Content",
     "DecodeTurn",
     "DenseWeight",
     "DeviceDescription",
@@ -252,6 +273,7 @@ __all__ = [
     "GateEvent",
     "GateRequest",
     "GateSpecs",
+    "GrammarSpec",
     "Handler",
     "Head",
     "HostLengths",
@@ -299,8 +321,12 @@ __all__ = [
     "Ops",
     "OpsContext",
     "OpsSpecs",
+    "Parser",
+    "ParserContext",
+    "ParserSpecs",
     "PassedOver",
     "PendingResult",
+    "Piece",
     "PluginContext",
     "PolicyContext",
     "PostAttention",
@@ -311,6 +337,8 @@ __all__ = [
     "Problem",
     "ProcessInfo",
     "ProcessorSource",
+    "Reasoning",
+    "ReasoningParser",
     "RequestFault",
     "RequestFinished",
     "RequestLife",
@@ -342,9 +370,12 @@ __all__ = [
     "StepDecision",
     "StepOutcome",
     "StepRecord",
+    "TextStream",
     "TierRule",
     "TierUse",
     "TokenizerFiles",
+    "Tool",
+    "ToolCallParser",
     "UnsupportedModel",
     "VirtualClock",
     "WaitReason",

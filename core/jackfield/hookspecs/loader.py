@@ -81,6 +81,13 @@ class ModelSource(ABC):
     def tokenizer(self) -> TokenizerFiles:
         """Raises ModelSourceError if the checkpoint has no tokenizer that can be read."""
 
+    def chat_templates(self) -> Mapping[str, str]:
+        """Jinja source of each chat template by name, the nameless one as "default"; empty: it has none. Asked before any process
+        is started, so a source that finds them without reading the tokenizer should. Raises ModelSourceError."""
+        files = self.tokenizer()
+        nameless = {} if files.chat_template is None else {"default": files.chat_template}
+        return {**files.chat_templates, **nameless}
+
     @abstractmethod
     def weights(self, shard: Shard) -> Iterator[Weight]:
         """Every tensor once, unsharded (the layers cut out their part); all headers and sizes are checked by the call

@@ -13,6 +13,7 @@ from jackfield.hookspecs.metrics import MetricsSpecs
 from jackfield.hookspecs.model import ModelSpecs
 from jackfield.hookspecs.observer import LifecycleSpecs, ObserverSpecs
 from jackfield.hookspecs.ops import OpsSpecs
+from jackfield.hookspecs.parser import ParserSpecs
 from jackfield.hookspecs.routes import RoutesSpecs
 from jackfield.hookspecs.schedule_policy import SchedulePolicySpecs
 from jackfield.hookspecs.worker import WorkerSpecs
@@ -30,6 +31,7 @@ SPECS: tuple[type, ...] = (
     OpsSpecs,
     LogitsProcessorSpecs,
     RoutesSpecs,
+    ParserSpecs,
     MetricsSpecs,
     ObserverSpecs,
     LifecycleSpecs,

@@ -8,7 +8,6 @@ Policy: whatever a client wrote is text, never a control token (see `encode`).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -17,6 +16,7 @@ from typing import Any
 
 import jinja2
 
+from jackfield.config.chat_template import read_chat_template
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat.content_format import ContentFormat, content_format
@@ -78,7 +78,7 @@ class TemplateManager:
         if files is not None and files.chat_template is not None:
             sources["default"] = files.chat_template
         if override is not None:
-            sources = {"default": _read_override(override)}
+            sources = {"default": read_chat_template(override)}
         for name, source in sources.items():
             try:
                 self._templates[name] = _Compiled(self._environment, source)
@@ -214,24 +214,6 @@ class _Compiled:
         self.format = content_format(tree)
         meter_loops(environment, tree)
         self.template = environment.from_string(tree)
-
-
-def _read_override(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--chat-template {path}: cannot be read: {error}") from error
-    if path.suffix != ".json":
-        return text
-    try:
-        template = json.loads(text)["chat_template"]
-    except (ValueError, TypeError, LookupError):
-        template = None
-    if not isinstance(template, str):
-        raise ConfigurationError(
-            f"--chat-template {path}: a JSON file must be an object whose key chat_template holds Jinja source"
-        )
-    return template
 
 
 def _mark(messages: list[dict[str, Any]]) -> None:

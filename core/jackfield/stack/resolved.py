@@ -14,7 +14,7 @@ from jackfield.hookspecs.model import ModelShape
 from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.names import instance_key
 
-PHASES = ("prefill", "decode")
+PHASES = tuple(KINDS["attention"].parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +119,8 @@ class ModelFacts:
     files     names that the loaders' patterns are matched against
     config    its configuration
     shape     what its code says of it; None if no model plugin is part of the stack
+    chat_template   Jinja source of the chat template in effect, behind it that for tools if the model has one of its own; "":
+              there is none, or no tokenizer
     """
 
     name: str
@@ -126,6 +128,7 @@ class ModelFacts:
     files: tuple[str, ...]
     config: ModelConfig
     shape: ModelShape | None = None
+    chat_template: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,9 @@ def test_the_default_stack() -> None:
 
 def test_plugins_stand_in_the_order_of_the_kinds() -> None:
     order = [plugin.kind for plugin in resolved(observer=(PluginUse(plugin="jsonl"),)).stack.plugins]
-    assert order == [kind for kind in KINDS if KINDS[kind].exclusive or kind == "observer"]
+    assert order == [
+        kind for kind in KINDS if (KINDS[kind].exclusive and not KINDS[kind].optional) or kind == "observer"
+    ]
 
 
 def test_every_installed_plugin_is_chosen_or_rejected_with_a_reason() -> None:
@@ -56,6 +58,7 @@ def test_each_candidate_of_each_kind_has_its_own_reason(kind: str) -> None:
     """Broken, in conflict, of a stranger, denied, for naming alone: whatever the kind."""
     more: dict[str, Any] = {"architectures": ("LlamaForCausalLM",)} if kind == "model" else {}
     more |= {"files": ("*.gguf",)} if kind == "loader" else {}
+    more |= {"features": ("tool_calls",), "templates": (("<tool_call>",),)} if kind == "parser" else {}
     twins = [
         row(kind, "twin", distribution=f"acme-{side}", status=Status.CONFLICT, problem="a and b offer it")
         for side in "ab"
@@ -67,7 +70,7 @@ def test_each_candidate_of_each_kind_has_its_own_reason(kind: str) -> None:
         row(kind, "shy", distribution="jackfield-ops-torch", priority=-1, **more),
         *twins,
     )
-    resolution = resolved(rows, plugin_deny=(f"{kind}.denied",))
+    resolution = resolved(rows, model=facts(chat_template="<tool_call>"), plugin_deny=(f"{kind}.denied",))
     told = {(r.name, r.origin): r.reason for r in resolution.stack.rejected if r.kind == kind}
     chosen = {plugin.name for plugin in resolution.stack.of(kind)}
     assert {name for name, _ in told} | chosen == {r.name for r in rows.rows(kind)}
@@ -359,7 +362,7 @@ def test_two_uses_of_an_observer_are_two_instances_in_the_order_of_the_stack() -
 def test_without_the_model_what_depends_on_it_is_open_and_noted() -> None:
     resolution = resolve(ServerArgs(options={"loader.gguf": {"x": 1}}), CPU, None, catalogue())
     assert {"loader", "model"}.isdisjoint(names(resolution))
-    assert len(resolution.notes) == 2
+    assert len(resolution.notes) == 3
     with pytest.raises(ConfigurationError, match="did you mean 'radix'"):
         resolve(ServerArgs(cache_policy="radx"), CPU, None, catalogue())
     with pytest.raises(ConfigurationError, match="did you mean 'llama'"):

@@ -8,9 +8,11 @@ from jackfield import __version__
 from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS
 from jackfield.entrypoints.http.errors import ApiError, unavailable
 from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response, unknown_model
+from jackfield.entrypoints.http.service import ServedReplica
 from jackfield.entrypoints.http.web_pages import refuse_pages
 from jackfield.entrypoints.server_info import server_info
 from jackfield.hookspecs import RouteAnswer
+from jackfield.hookspecs.kinds import KINDS
 from jackfield.managers.story import story
 
 
@@ -76,12 +78,26 @@ async def model_info(exchange: Exchange) -> Reply:
             "is_generation": True,
             "has_tokenizer": tokenizer is not None,
             "has_chat_template": replica.template_manager.has_template,
+            **_parsers(replica),
             "context_length": limits.context_length,
             "vocab_size": limits.vocab_size,
             "max_total_tokens": limits.total_slots,
             "page_size": limits.page_size,
         }
     )
+
+
+def _parsers(replica: ServedReplica) -> dict[str, Any]:
+    """Which parsers read the answers of a chat, and why these. No parser: None."""
+    told: dict[str, Any] = {}
+    filled = {change.field: change.rule for change in replica.resolution.changes}
+    for part, field in KINDS["parser"].parts.items():
+        plugin = replica.resolution.stack.one("parser", part)
+        told[field] = None if plugin is None else plugin.name
+        told[f"{field}_reason"] = filled.get(field) or (
+            f"--{field.replace('_', '-')}" if plugin is None else plugin.reason
+        )
+    return told
 
 
 async def info(exchange: Exchange) -> Reply:

@@ -82,7 +82,8 @@ ROUTES: tuple[Route, ...] = (
         Level.KEY,
         info.model_info,
         "The model and its limits.",
-        answer="model_path, served_model_name, is_generation, has_tokenizer, has_chat_template, context_length, vocab_size, "
+        answer="model_path, served_model_name, is_generation, has_tokenizer, has_chat_template, tool_call_parser and "
+        "reasoning_parser (null: none) with tool_call_parser_reason and reasoning_parser_reason, context_length, vocab_size, "
         "max_total_tokens, page_size",
     ),
     _get(

@@ -24,6 +24,7 @@ from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.entrypoints.server_info import Replica
 from jackfield.hookspecs import ModelCard
 from jackfield.ipc.messages import ControlReply
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.template_manager import TemplateManager
@@ -45,6 +46,7 @@ class ServedReplica(Replica, DrivenRuntime, Protocol):
 
     model_name: str
     template_manager: TemplateManager
+    parsers: Parsers
     monitor: Monitor
     card: ModelCard
     routes: tuple[PluginRoutes, ...]

@@ -24,6 +24,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "ops": (FEATURE,),
         "routes": ("open_routes",),
+        "parser": ("tool_calls", "reasoning"),
     }
 )
 """Kind -> the features of docs/contract.md."""

@@ -17,6 +17,8 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-observability-jsonl",
     "jackfield-observability-prometheus",
     "jackfield-ops-torch",
+    "jackfield-parser-reasoning",
+    "jackfield-parser-tools",
     "jackfield-sampling-processors",
     "jackfield-scheduler-loops",
     "jackfield-scheduler-policies",

@@ -12,7 +12,7 @@ from typing import Any
 from jackfield.config.device import DeviceDescription
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
-from jackfield.config.names import AUTO, PluginUse
+from jackfield.config.names import AUTO, NONE, PluginUse
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders, option_sources
 from jackfield.config.stack_file import SHARED
@@ -37,6 +37,7 @@ from jackfield.stack.selection.file_checks import refuse_unusable_files, refuse_
 from jackfield.stack.selection.invariance import Invariance
 from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
+from jackfield.stack.selection.parsers import WORDS, ParserSelection
 from jackfield.stack.selection.probes import Prober, no_probe, probe_here
 from jackfield.stack.selection.routes import with_own_routes
 from jackfield.stack.selection.worker_thread import worker_thread
@@ -108,6 +109,7 @@ class _Resolver:
             raise ConfigurationError(
                 f"{self.selector.source('kv_tier')}: {described(worker.row)} makes no copies of its KV (feature 'kv_move')"
             )
+        self._decide_parsers()
         for kind in (kind.name for kind in KINDS.values() if not kind.exclusive):
             self._decide_uses(kind, self._routes() if kind == "routes" else self.args.uses(kind))
         self._check_processors(worker.row)
@@ -249,6 +251,24 @@ class _Resolver:
             row.status is Status.OK and self.selector.only_named(row) is None
             for row in self.catalogue.find("routes", name)
         )
+
+    def _decide_parsers(self) -> None:
+        template = "" if self.model is None else self.model.chat_template
+        selection = ParserSelection(self.args, template, self.catalogue, self.selector, self.provenance)
+        parts = KINDS["parser"].parts
+        free = [part for part in parts if getattr(self.args, parts[part]) is None]
+        if self.model is None and free:
+            self._leave_open("parser", f"which parser reads {' and which '.join(WORDS[part] for part in free)}")
+        for part in parts:
+            if self.model is None and part in free:
+                continue
+            chosen = selection.choose(part)
+            if chosen.choice is not None:
+                self._add("parser", chosen.choice, phases=(part,))
+            if part in free:
+                name = NONE if chosen.choice is None else chosen.choice.row.name
+                self.completion.fill(parts[part], name, chosen.reason)
+        selection.reject_the_rest()
 
     def _decide_uses(self, kind: str, uses: Sequence[PluginUse]) -> None:
         field = KINDS[kind].field
