@@ -30,6 +30,8 @@ from jackfield.hookspecs import (
     ObserverContext,
     Ops,
     OpsContext,
+    Parser,
+    ParserContext,
     PolicyContext,
     PrefixCache,
     ProcessInfo,
@@ -195,6 +197,13 @@ def jackfield_routes(context: RoutesContext) -> Sequence[Route]:
             generates=True,
         )
     ]
+
+
+@hookimpl
+def jackfield_parser(context: ParserContext) -> Parser:
+    from my_package.format import MyFormat
+
+    return MyFormat()
 
 
 @hookimpl
