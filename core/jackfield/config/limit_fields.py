@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, Strict
 
 from jackfield.config.arg_types import NotNegative, Positive, Text, several
 from jackfield.config.fields import Option
@@ -38,8 +38,9 @@ class LimitFields(BaseModel):
     max_json_depth: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=64, description="Deepest nesting of lists and objects in a body."
     )
-    max_request_id_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=128, description="Longest rid, session_id and X-Request-Id, in characters."
+    max_request_id_length: Annotated[Annotated[int, Strict(), Field(ge=64)], Option(LIMITS, "CHARS")] = Field(
+        default=128,
+        description="Longest rid, session_id and X-Request-Id, in characters; at least 64, for the server's own ids.",
     )
     max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=1024,

@@ -108,7 +108,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "health_timeout": ("8", 8),
     "skip_server_warmup": ("true", True),
     # All of these are numbers.
-    **{name: ("8", 8) for name in LimitFields.model_fields if name != "chat_template_kwargs"},
+    **{name: ("80", 80) for name in LimitFields.model_fields if name != "chat_template_kwargs"},
 }
 
 

@@ -36,7 +36,8 @@ def checked_template_kwargs(exchange: Exchange, given: Mapping[str, Any] | None)
     if len(msgspec.json.encode(kwargs)) > args.max_chat_template_kwargs_bytes:
         raise ApiError(
             400,
-            f"chat_template_kwargs may have at most {args.max_chat_template_kwargs_bytes} bytes",
+            f"chat_template_kwargs may have at most {args.max_chat_template_kwargs_bytes} bytes "
+            "(--max-chat-template-kwargs-bytes)",
             param="chat_template_kwargs",
             code="invalid_value",
         )

@@ -47,5 +47,5 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         budget.left -= 1
         if budget.left < 0:
-            raise jinja2.TemplateError("its loops take too many steps")
+            raise jinja2.TemplateError("its loops take too many steps (--max-template-steps)")
         yield value

@@ -70,4 +70,4 @@ def choice_label(label: str, choice: int, n: int) -> str:
 
 def choice_count(name: str, value: Any, most: int) -> int | None:
     """The checked value of `n` or `best_of`; None is absent. Raises RequestError."""
-    return None if value is None else whole(name, value, 1, most)
+    return None if value is None else whole(name, value, 1, most, "--max-choices")

@@ -93,7 +93,7 @@ def logprob_fields(
             raise refused("return_logprob", "true or false", wanted)
         fields = LogprobFields(
             start=-1 if start is None else whole("logprob_start_len", start, -1, 2**31 - 1),
-            top=0 if top is None else whole("top_logprobs_num", top, 0, limits.max_top_logprobs),
+            top=0 if top is None else whole("top_logprobs_num", top, 0, limits.max_top_logprobs, "--max-top-logprobs"),
             ids=_ids(ids, limits.max_token_ids_logprob),
             texts=bool(texts),
         )

@@ -165,7 +165,7 @@ class Sessions:
             if held + len(prompt) + most > session.tokens:
                 raise RequestError(
                     f"the session holds {held} tokens of at most {session.tokens}: a prompt of {len(prompt)} and an "
-                    f"answer of up to {most} do not fit. Ask for fewer, or open a new session.",
+                    f"answer of up to {most} do not fit (--max-session-tokens). Ask for fewer, or open a new session.",
                     param="session_params",
                 )
             if len(tree.nodes) - len(removed) >= self.limits.turns:
