@@ -64,7 +64,7 @@ def sampling(**fields: Any) -> Body:
     return {"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 2, **fields}}
 
 
-def scored(ids: list[int], **more: Any) -> Body:
+def scored(ids: Any, **more: Any) -> Body:
     return {"input_ids": ids, "sampling_params": {"max_new_tokens": 1}, "return_logprob": True, **more}
 
 
