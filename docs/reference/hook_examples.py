@@ -16,6 +16,8 @@ from jackfield.hookspecs import (
     EventLoopContext,
     Gate,
     GateContext,
+    GrammarBackend,
+    GrammarContext,
     KVTier,
     KVTierContext,
     LoaderContext,
@@ -146,6 +148,13 @@ def jackfield_gate(context: GateContext) -> Gate:
     from my_package.gate import MyGate
 
     return MyGate(context.options)
+
+
+@hookimpl
+def jackfield_grammar_backend(context: GrammarContext) -> GrammarBackend:
+    from my_package.backend import MyBackend
+
+    return MyBackend(context.vocab_size, context.stop_ids, context.vocab)
 
 
 @hookimpl

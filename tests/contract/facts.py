@@ -28,6 +28,7 @@ _ONLY_PASSED_ON: Mapping[str, frozenset[str]] = {"model": frozenset({"PreAttenti
 _NAMED_BY_NOBODY: Mapping[str, tuple[str, ...]] = {
     "attention": ("NHD_PAGED", "HND_PAGED", "BatchFault"),
     "gate": ("RequestFault",),
+    "grammar": ("GRAMMAR_FORMS", "GrammarError"),
     "observer": ("WAIT_NUMBERS",),
     "schedule_policy": ("HOLD", "tenant_code"),
     "worker": ("BatchFault",),

@@ -38,6 +38,7 @@ SCHEDULING = "Scheduling and memory"
 PARALLEL = "Parallelism"
 STACK = "Plugin stack"
 OBSERVABILITY = "Observability"
+GRAMMARS = "Constrained output"
 FAULTS = "Faults and checks"
 
 
@@ -259,6 +260,27 @@ class ArgFields(BaseModel):
     gate: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description='Gate for new requests; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no gate.',
+    )
+    grammar_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN|none", unset=AUTO)] = Field(
+        default=None,
+        description="Plugin that constrains answers to a schema, a pattern or a grammar; none: such requests are refused, and so "
+        "they are where no such plugin is installed.",
+    )
+    grammar_compile_timeout: Annotated[Seconds, Option(GRAMMARS, "SECONDS")] = Field(
+        default=10.0,
+        description="How long one grammar may be compiled; then its process is killed, and the request refused.",
+    )
+    grammar_compile_memory: Annotated[Positive, Option(GRAMMARS, "BYTES")] = Field(
+        default=2**30, description="Most memory that the compilation of one grammar may take; more is refused with 400."
+    )
+    grammar_compilations: Annotated[Positive, Option(GRAMMARS, "N")] = Field(
+        default=2, description="Most grammars that are compiled side by side; the others wait their turn."
+    )
+    max_waiting_grammars: Annotated[Positive, Option(GRAMMARS, "N")] = Field(
+        default=256, description="Most different grammars that wait for their compilation; more are refused with 503."
+    )
+    grammar_cache_bytes: Annotated[NotNegative, Option(GRAMMARS, "BYTES")] = Field(
+        default=256 * 2**20, description="Memory for compiled grammars that are kept for later requests; 0: none is."
     )
     logits_processors: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),

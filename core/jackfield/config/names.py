@@ -19,7 +19,7 @@ AUTO = "auto"
 """The word that asks for a choice; no plugin may have this name."""
 
 NONE = "none"
-"""The word that does without a plugin, for the kinds of which a run needs none."""
+"""The word that asks for no plugin, where a kind can do without; no plugin may have this name."""
 
 
 def normalise_name(name: object) -> str:

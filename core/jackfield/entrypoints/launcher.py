@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.grammar_side import request_grammars
 from jackfield.entrypoints.inline import InlineRuntime, process_info
 from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
 from jackfield.entrypoints.model_card import model_card
@@ -23,6 +24,7 @@ from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
 from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.detokenizer_manager import DetokenizerManager
+from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.sampling_params import Processors
 from jackfield.observability.clock import Clock, MonotonicClock
 from jackfield.stack.digest import stack_hash
@@ -83,8 +85,22 @@ def launch_inline(
     with StartProgress() as progress:
         worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
     try:
+        grammars = request_grammars(plan, loaded, texts, ledger)
         return _wire(
-            plan, resolution, loaded, texts, worker, defaults, processors, parsers, routes, ledger, meter, clock, began
+            plan,
+            resolution,
+            loaded,
+            texts,
+            worker,
+            defaults,
+            processors,
+            grammars,
+            parsers,
+            routes,
+            ledger,
+            meter,
+            clock,
+            began,
         )
     except BaseException:
         worker.close()
@@ -99,6 +115,7 @@ def _wire(
     worker: ModelWorker,
     defaults: Mapping[str, object],
     processors: Processors,
+    grammars: Grammars,
     parsers: Parsers,
     routes: tuple[PluginRoutes, ...],
     ledger: FaultLedger,
@@ -140,6 +157,7 @@ def _wire(
             worker.limits,
             defaults,
             processors,
+            grammars,
             parsers,
             to_scheduler=to_scheduler,
             inbox=to_main,

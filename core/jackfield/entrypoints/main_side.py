@@ -14,6 +14,7 @@ from jackfield.hookspecs import WorkerLimits
 from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.fields.sampling_params import Processors, check_defaults
 from jackfield.managers.fields.worker_features import WorkerFeatures
@@ -79,6 +80,7 @@ def build_main(
     limits: WorkerLimits,
     defaults: Mapping[str, Any],
     processors: Processors,
+    grammars: Grammars,
     parsers: Parsers,
     *,
     to_scheduler: Sender,
@@ -88,8 +90,8 @@ def build_main(
     monitor: Monitor,
     stacks: StackEpochs,
 ) -> MainSide:
-    """limits: the worker's; defaults, processors: from `sampling_defaults` and `request_processors`; parsers: of `make_parsers`;
-    monitor: `attach` it to what comes of this."""
+    """limits: the worker's; defaults, processors, grammars: from `sampling_defaults`, `request_processors` and
+    `request_grammars`; parsers: of `make_parsers`; monitor: `attach` it to what comes of this."""
     tokenizer = texts.tokenizer
     return MainSide(
         tokenizer_manager=TokenizerManager(
@@ -104,6 +106,7 @@ def build_main(
             sampling_defaults=defaults,
             worker=worker_features(plan),
             processors=processors,
+            grammars=grammars,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,

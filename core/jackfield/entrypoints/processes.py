@@ -20,6 +20,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.child_life import contents
 from jackfield.entrypoints.child_orders import Orders, Ready, Role
+from jackfield.entrypoints.grammar_side import request_grammars
 from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
 from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
@@ -204,6 +205,7 @@ def launch_processes(
             limits,
             defaults,
             processors,
+            request_grammars(plan, loaded, texts, ledger),
             parsers,
             to_scheduler=to_scheduler,
             inbox=inbox,

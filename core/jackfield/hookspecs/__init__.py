@@ -67,7 +67,16 @@ if TYPE_CHECKING:
         Want,
     )
     from jackfield.hookspecs.gate import Gate, GateAnswer, GateContext, GateEvent, GateRequest, GateSpecs
-    from jackfield.hookspecs.grammar import GRAMMAR_FORMS, GrammarSpec
+    from jackfield.hookspecs.grammar import (
+        GRAMMAR_FORMS,
+        CompiledGrammar,
+        GrammarBackend,
+        GrammarContext,
+        GrammarError,
+        GrammarMatcher,
+        GrammarSpec,
+        GrammarSpecs,
+    )
     from jackfield.hookspecs.kinds import KINDS, Kind
     from jackfield.hookspecs.kv import CORE_LAYOUTS, HND_PAGED, NHD_PAGED, KVGroup, KVLayout, KVTensors, KVTensorSpec
     from jackfield.hookspecs.kv_tier import KVTier, KVTierContext, KVTierSpecs, TierRule, TierUse
@@ -180,6 +189,7 @@ if TYPE_CHECKING:
         PendingResult,
         RowOpen,
         RowWrites,
+        TokenMasks,
         VirtualClock,
         WindowWrites,
         WorkerContext,
@@ -204,6 +214,7 @@ _MODULES = (
     "decisions",
     "event_loop",
     "gate",
+    "grammar",
     "kv_tier",
     "logits_processor",
     "logprobs",
@@ -254,6 +265,7 @@ __all__ = [
     "CallBegin",
     "Chosen",
     "Committed",
+    "CompiledGrammar",
     "Content",
     "DecodeTurn",
     "DenseWeight",
@@ -273,7 +285,12 @@ __all__ = [
     "GateEvent",
     "GateRequest",
     "GateSpecs",
+    "GrammarBackend",
+    "GrammarContext",
+    "GrammarError",
+    "GrammarMatcher",
     "GrammarSpec",
+    "GrammarSpecs",
     "Handler",
     "Head",
     "HostLengths",
@@ -373,6 +390,7 @@ __all__ = [
     "TextStream",
     "TierRule",
     "TierUse",
+    "TokenMasks",
     "TokenizerFiles",
     "Tool",
     "ToolCallParser",

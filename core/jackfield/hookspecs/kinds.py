@@ -129,6 +129,17 @@ _ALL = (
         summary="Holds new requests back until something that they need is there.",
     ),
     Kind(
+        name="grammar",
+        group="grammar",
+        contract=(0, 1),
+        hook="jackfield_grammar_backend",
+        exclusive=True,
+        field="grammar_backend",
+        processes=("main", "scheduler"),
+        summary="Compiles what an answer has to keep to (a JSON schema, a pattern, a grammar) and says which tokens may come.",
+        optional=True,
+    ),
+    Kind(
         name="model",
         group="models",
         contract=(1, 1),
@@ -151,7 +162,7 @@ _ALL = (
     Kind(
         name="worker",
         group="worker",
-        contract=(0, 1),
+        contract=(0, 2),
         hook="jackfield_model_worker",
         exclusive=True,
         field="worker",

@@ -6,6 +6,7 @@ from jackfield.hookspecs.attention import AttentionSpecs
 from jackfield.hookspecs.cache import PrefixCacheSpecs
 from jackfield.hookspecs.event_loop import EventLoopSpecs
 from jackfield.hookspecs.gate import GateSpecs
+from jackfield.hookspecs.grammar import GrammarSpecs
 from jackfield.hookspecs.kv_tier import KVTierSpecs
 from jackfield.hookspecs.loader import LoaderSpecs
 from jackfield.hookspecs.logits_processor import LogitsProcessorSpecs
@@ -25,6 +26,7 @@ SPECS: tuple[type, ...] = (
     SchedulePolicySpecs,
     EventLoopSpecs,
     GateSpecs,
+    GrammarSpecs,
     ModelSpecs,
     LoaderSpecs,
     WorkerSpecs,

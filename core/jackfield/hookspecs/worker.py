@@ -136,6 +136,20 @@ class ModelWorkerBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenMasks:
+    """Which tokens rows of a batch may get, for workers that declare the feature `token_masks`. Applied after everything else
+    that changes logits; log-probabilities are not changed by it.
+
+    rows   int32 [k] rows of the request-to-token table, sampled in this batch, distinct; the others are free
+    bits   uint32 [k, ceil(vocab_size / 32)]: bit (id % 32) of word (id // 32) is set where the token may come. At least one
+           is in each row
+    """
+
+    rows: NDArray[np.int32]
+    bits: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerResult:
     """What came of one batch, in the batch's row order.
 
@@ -237,8 +251,9 @@ class ModelWorker(ABC):
         """Apply the deltas and start the forward."""
 
     @abstractmethod
-    def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
-        """Sample the launched step; `masks` are the grammars' token masks, which may come late."""
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> PendingResult:
+        """Sample the launched step. masks: of its rows that are bound by a grammar; None: of none. They come late, after the
+        commits of all steps before. A row under a mask gives at most one token."""
 
     @abstractmethod
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from jackfield.hookspecs.grammar import GrammarSpec
 from jackfield.hookspecs.observer import StackChanged
 
 
@@ -33,6 +34,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias            id -> what is added to its logit, -100 .. 100, never 0
     min_new_tokens        no end token and none of `stop_token_ids` before so many; stops are looked for in the text behind them
     logits_processors     instance of a logits_processor plugin -> its parameters as JSON values, in the stack's order
+    grammar               what the answer has to keep to, checked by the grammar backend
+    grammar_after         ids behind which the grammar begins; (): at once
     """
 
     max_new_tokens: int = 128
@@ -54,6 +57,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     min_new_tokens: int = 0
     logits_processors: dict[str, dict[str, Any]] = {}
     stop_regex: tuple[str, ...] = ()
+    grammar: GrammarSpec | None = None
+    grammar_after: tuple[int, ...] = ()
 
 
 class LogprobParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

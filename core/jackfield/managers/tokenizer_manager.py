@@ -26,6 +26,7 @@ from jackfield.ipc.messages import (
     StackNews,
     StopRequest,
 )
+from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.sampling_params import Processors
 from jackfield.managers.fields.worker_features import WorkerFeatures
 from jackfield.managers.requests.builder import ReplicaLimits, RequestBuilder
@@ -67,6 +68,7 @@ class TokenizerManager:
         sampling_defaults: Mapping[str, Any],
         worker: WorkerFeatures | None = None,
         processors: Processors | None = None,
+        grammars: Grammars | None = None,
         to_scheduler: Sender,
         inbox: Receiver,
         clock: Clock,
@@ -95,6 +97,7 @@ class TokenizerManager:
             processors=processors,
             sessions=self.sessions,
             clock=clock,
+            grammars=grammars,
         )
         self._live = LiveRequests(self.sessions, clock)
         self._events = RequestEvents(observers, metrics)

@@ -130,6 +130,7 @@ def test_the_help_is_grouped_and_says_what_is_not_a_field(monkeypatch: pytest.Mo
         "Scheduling and memory:",
         "Parallelism:",
         "Plugin stack:",
+        "Constrained output:",
         "Observability:",
         "Faults and checks:",
         "Limits of a request:",

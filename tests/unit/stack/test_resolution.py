@@ -35,6 +35,35 @@ def test_plugins_stand_in_the_order_of_the_kinds() -> None:
     ]
 
 
+def test_a_run_can_do_without_a_grammar_backend() -> None:
+    backend = row("grammar", "mine", distribution="jackfield-ops-torch")
+    stranger = row("grammar", "other", distribution="acme")
+    able = catalogue(backend)
+    unable = catalogue(
+        backend, row("worker", "plain", distribution="jackfield-ops-torch", priority=11), without="worker"
+    )
+    found = resolved(able)
+    assert names(found)["grammar"] == found.args.grammar_backend == "mine"
+    off = resolved(able, grammar_backend="none")
+    assert "grammar" not in names(off)
+    assert reason(off, "grammar", "mine") == "--grammar-backend is none"
+    alone = resolved(catalogue(stranger))
+    assert alone.args.grammar_backend == "none"
+    assert "acme is not one of our distributions" in reason(alone, "grammar", "other")
+    cases: list[tuple[Catalogue, dict[str, Any], str]] = [
+        (unable, {}, "applies no token masks"),
+        (able, {"skip_tokenizer_init": True}, "--skip-tokenizer-init leaves no vocabulary"),
+    ]
+    for rows, more, why in cases:
+        without = resolved(rows, **more)
+        assert without.args.grammar_backend == "none"
+        assert why in reason(without, "grammar", "mine")
+        with pytest.raises(ConfigurationError, match=f"--grammar-backend: .*{why}"):
+            resolved(rows, grammar_backend="mine", **more)
+    with pytest.raises(ConfigurationError, match=r"no grammar plugin 'mime'.*did you mean 'mine'"):
+        resolved(able, grammar_backend="mime")
+
+
 def test_every_installed_plugin_is_chosen_or_rejected_with_a_reason() -> None:
     rows = catalogue(
         row("cache", "odd", status=Status.BROKEN, problem="its manifest is odd"),

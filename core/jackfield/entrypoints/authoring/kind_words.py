@@ -27,6 +27,7 @@ WORDS: Mapping[str, KindWords] = MappingProxyType(
         "schedule_policy": KindWords("policy", "policy"),
         "event_loop": KindWords("loop", "loop"),
         "gate": KindWords("gate", "gate"),
+        "grammar": KindWords("grammar", "backend"),
         "model": KindWords("model", "model", torch=True),
         "loader": KindWords("loader", "source"),
         "worker": KindWords("worker", "worker"),

@@ -29,6 +29,7 @@ import msgspec
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.ipc.messages import SamplingParams
 from jackfield.managers.errors import SHOWN, RequestError
+from jackfield.managers.fields.grammar import GRAMMAR_FIELDS, Grammars, after_ids
 from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.not_yet import NOT_YET, refuse_not_yet
 from jackfield.managers.fields.sampling_checks import CHECKS, MAX_COUNT, Bounds
@@ -63,6 +64,7 @@ FIELDS = (
     "min_new_tokens",
     "min_tokens",
     "logits_processors",
+    *GRAMMAR_FIELDS,
 )
 """The names that a client may send."""
 
@@ -79,6 +81,7 @@ def make_sampling_params(
     limits: RequestLimits = DEFAULT_LIMITS,
     unknown: Literal["refuse", "ignore"] = "refuse",
     processors: Processors | None = None,
+    grammars: Grammars | None = None,
 ) -> SamplingParams:
     """The settings of one request.
 
@@ -88,6 +91,7 @@ def make_sampling_params(
     unknown    "ignore" for callers whose own schema has checked the names; fields that are known but not implemented
                are refused either way
     processors   checks `logits_processors`; None: there are none
+    grammars     checks the fields of `fields.grammar`; None: this run does none
 
     Raises RequestError naming the field.
     """
@@ -112,6 +116,15 @@ def make_sampling_params(
             made[_ALIASES.get(name, name)] = check(name, value, bounds)
     if "logits_processors" in values:
         made["logits_processors"] = (processors or _no_processors)(values["logits_processors"])
+    grammar = (grammars or _NO_GRAMMARS).spec(sent, limits)
+    if grammar is not None:
+        made["grammar"] = grammar
+    if "grammar_after" in sent:
+        if grammar is None:
+            raise RequestError(
+                "grammar_after says where a grammar begins, and the request has none", param="grammar_after"
+            )
+        made["grammar_after"] = after_ids(sent["grammar_after"], vocab_size)
     # Fast tokenizers put no spaces around special tokens, whatever it says; it is accepted for SGLang's clients.
     for name in ("spaces_between_special_tokens", "n", "best_of"):
         made.pop(name, None)
@@ -142,10 +155,18 @@ def check_defaults(
     """
     if defaults.get("n") not in (None, 1):
         raise ConfigurationError("default sampling parameters: n is a client's to ask for, so it can have no default")
+    for name in GRAMMAR_FIELDS:
+        if defaults.get(name) is not None:
+            raise ConfigurationError(
+                f"default sampling parameters: {name} is a client's to ask for, so it can have no default"
+            )
     try:
         return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT, limits=limits, processors=processors)
     except RequestError as error:
         raise ConfigurationError(f"default sampling parameters: {error.message}") from error
+
+
+_NO_GRAMMARS = Grammars()
 
 
 def _no_processors(given: Any) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.choices import choices_asked
+from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.logprobs import LogprobFields, check_prompt_values, prompt_values
 from jackfield.managers.fields.sampling_params import Processors, make_sampling_params
@@ -48,6 +49,7 @@ class RequestBuilder:
     sampling_defaults   for what a request leaves out, checked by `check_defaults`
     worker       what the worker can be asked for
     processors   checks a request's `logits_processors`; None: there are none
+    grammars     checks what an answer has to keep to; None: this run does none
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class RequestBuilder:
         processors: Processors | None,
         sessions: Sessions,
         clock: Clock,
+        grammars: Grammars | None = None,
     ) -> None:
+        self._grammars = grammars
         self._tokenizer = tokenizer
         self._limits = limits
         self._defaults = dict(sampling_defaults)
@@ -178,6 +182,7 @@ class RequestBuilder:
             vocab_size=self._limits.vocab_size,
             limits=self._limits.requests,
             processors=self._processors,
+            grammars=self._grammars,
         )
         self._worker.check(params)
         if self._tokenizer is None:

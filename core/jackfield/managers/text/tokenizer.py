@@ -178,6 +178,10 @@ class Tokenizer:
         """What the token alone stands for; it may be a part of a character only. b"" if there is no such token."""
         return self._scheme.alone(token_id)
 
+    def vocabulary(self, size: int) -> list[bytes]:
+        """The bytes of ids 0 .. size - 1, b"" for control tokens and for ids that have no token."""
+        return [b"" if token in self._special else self.token_bytes(token) for token in range(size)]
+
     def token_text(self, token_id: int) -> str:
         """The token alone as text; bytes that are no character are U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", "replace")

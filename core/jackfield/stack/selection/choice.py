@@ -101,6 +101,13 @@ class Selector:
         )
         return Choice(row, reason)
 
+    def best_if_any(self, kind: str, judge: Judge) -> Choice | None:
+        """As `best`, for a kind that a run can do without: None if no plugin is usable, each with its reason."""
+        if any(self._candidate(row, judge) is None for row in self._catalogue.rows(kind)):
+            return self.best(kind, judge)
+        self._reject(kind, set(), lambda row: self._why_not(row, judge, "", trust=True))
+        return None
+
     def choose(self, kind: str, name: str | None, field: str, judge: Judge) -> Choice:
         """The named one, or the best if none is named."""
         return self.best(kind, judge) if name is None else self.named(kind, name, field, judge)

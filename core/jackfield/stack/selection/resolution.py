@@ -44,6 +44,9 @@ from jackfield.stack.selection.worker_thread import worker_thread
 
 __all__ = ["Resolution", "resolve"]
 
+TOKEN_MASKS = "token_masks"
+"""Feature of a worker: `sample` takes `TokenMasks`."""
+
 
 def resolve(
     args: ServerArgs,
@@ -105,6 +108,7 @@ class _Resolver:
         ops = self._decide_ops(worker.row, needs)
         layout = self._decide_attention(worker.row, needs, ops)
         loop = self._decide_scheduling()
+        self._decide_grammar(worker.row)
         if self.args.kv_tier and "kv_move" not in manifest_of(worker.row).features:
             raise ConfigurationError(
                 f"{self.selector.source('kv_tier')}: {described(worker.row)} makes no copies of its KV (feature 'kv_move')"
@@ -269,6 +273,31 @@ class _Resolver:
                 name = NONE if chosen.choice is None else chosen.choice.row.name
                 self.completion.fill(parts[part], name, chosen.reason)
         selection.reject_the_rest()
+
+    def _decide_grammar(self, worker: PluginRow) -> None:
+        """A run can do without; a backend that was named cannot."""
+        kind = KINDS["grammar"]
+        name = self.args.plugin_for(kind.name)
+        if self.args.grammar_backend == NONE:
+            self.selector.set_aside(kind.name, f"{self.selector.source(kind.field)} is none")
+            return
+        without = None
+        if TOKEN_MASKS not in manifest_of(worker).features:
+            without = f"{described(worker)} applies no token masks (feature {TOKEN_MASKS!r})"
+        elif self.args.skip_tokenizer_init:
+            without = "--skip-tokenizer-init leaves no vocabulary to say what a token stands for"
+        if without is not None:
+            if name is not None:
+                raise ConfigurationError(f"{self.selector.source(kind.field)}: {without}")
+            self.selector.set_aside(kind.name, without)
+        elif name is not None:
+            self._add(kind.name, self.selector.named(kind.name, name, kind.field, self._hardware_problems))
+            return
+        elif (choice := self.selector.best_if_any(kind.name, self._hardware_problems)) is not None:
+            self._add(kind.name, choice)
+            self.completion.fill(kind.field, choice.row.name, choice.reason)
+            return
+        self.completion.fill(kind.field, NONE, without or "no grammar plugin can serve here")
 
     def _decide_uses(self, kind: str, uses: Sequence[PluginUse]) -> None:
         field = KINDS[kind].field
