@@ -220,8 +220,7 @@ def _kind(word: str) -> Kind | None:
 
 
 def _words(kind: Kind) -> tuple[str, ...]:
-    fields = (kind.field,) if kind.has_common_field else kind.fields
-    return tuple(dict.fromkeys(word.replace("_", "-") for word in (*fields, kind.name)))
+    return tuple(dict.fromkeys((kind.field.replace("_", "-"), kind.name.replace("_", "-"))))
 
 
 def _folded(path: str) -> str:
