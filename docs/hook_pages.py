@@ -12,19 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from jackfield import hookspecs
-from jackfield.hookspecs import (
-    KINDS,
-    LIFECYCLE_HOOKS,
-    SPECS,
-    common,
-    decisions,
-    device,
-    kv,
-    logprobs,
-    mover,
-    pooling,
-    tables,
-)
+from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, common, decisions, device, kv, logprobs, mover, tables
 from jackfield.stack.loading.hooks import hook_table
 
 
@@ -37,8 +25,8 @@ def hooks() -> Iterator[str]:
         "device](#jackfieldhookspecsdevice), [KV memory and its "
         "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables), [the record of "
         "decisions](#jackfieldhookspecsdecisions), [log-probabilities](#jackfieldhookspecslogprobs), [copies of "
-        "KV](#jackfieldhookspecsmover), [what a model gives of whole prompts](#jackfieldhookspecspooling). "
-        "Arguments of all records are keyword-only.\n"
+        "KV](#jackfieldhookspecsmover). Arguments of all records "
+        "are keyword-only.\n"
     )
     yield "## Kinds\n"
     yield "| kind | contract | hook | how many | flag | processes | what it does |\n|---|---|---|---|---|---|---|"
@@ -65,7 +53,7 @@ def hooks() -> Iterator[str]:
                     yield f"{_prose(function)}\n"
         yield from _classes(module, *specs)
     yield "# Shared\n"
-    for module in (common, device, kv, tables, decisions, logprobs, mover, pooling):
+    for module in (common, device, kv, tables, decisions, logprobs, mover):
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)

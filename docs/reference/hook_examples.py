@@ -16,6 +16,8 @@ from jackfield.hookspecs import (
     EventLoopContext,
     Gate,
     GateContext,
+    GrammarBackend,
+    GrammarContext,
     KVTier,
     KVTierContext,
     LoaderContext,
@@ -30,12 +32,17 @@ from jackfield.hookspecs import (
     ObserverContext,
     Ops,
     OpsContext,
+    Parser,
+    ParserContext,
     PolicyContext,
     PrefixCache,
     ProcessInfo,
     RequestFinished,
     RequestLife,
     RequestReceived,
+    Route,
+    RouteLevel,
+    RoutesContext,
     SchedulePolicy,
     StackChanged,
     StepDecision,
@@ -144,6 +151,13 @@ def jackfield_gate(context: GateContext) -> Gate:
 
 
 @hookimpl
+def jackfield_grammar_backend(context: GrammarContext) -> GrammarBackend:
+    from my_package.backend import MyBackend
+
+    return MyBackend(context.vocab_size, context.stop_ids, context.vocab)
+
+
+@hookimpl
 def jackfield_models(context: ModelsContext) -> Mapping[str, ModelEntry]:
     return {"LlamaForCausalLM": ModelEntry(shape="pkg.shape:describe", model="pkg.model:Llama")}
 
@@ -174,6 +188,31 @@ def jackfield_logits_processor(context: LogitsProcessorContext) -> LogitsProcess
     from my_package.allow import AllowList
 
     return AllowList(context.vocab_size)
+
+
+@hookimpl
+def jackfield_routes(context: RoutesContext) -> Sequence[Route]:
+    from my_package.protocol import CompleteAnswer, CompleteBody, complete
+
+    return [
+        Route(
+            path="/my/complete",
+            methods=("POST",),
+            level=RouteLevel.KEY,
+            handler=complete,
+            summary="A prompt goes on.",
+            request=CompleteBody,
+            response=CompleteAnswer,
+            generates=True,
+        )
+    ]
+
+
+@hookimpl
+def jackfield_parser(context: ParserContext) -> Parser:
+    from my_package.format import MyFormat
+
+    return MyFormat()
 
 
 @hookimpl

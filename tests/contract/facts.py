@@ -28,10 +28,10 @@ _ONLY_PASSED_ON: Mapping[str, frozenset[str]] = {"model": frozenset({"PreAttenti
 _NAMED_BY_NOBODY: Mapping[str, tuple[str, ...]] = {
     "attention": ("NHD_PAGED", "HND_PAGED", "BatchFault"),
     "gate": ("RequestFault",),
-    "model": ("EMBEDDING", "CLASSIFICATION"),
+    "grammar": ("GRAMMAR_FORMS", "GrammarError"),
     "observer": ("WAIT_NUMBERS",),
     "schedule_policy": ("HOLD", "tenant_code"),
-    "worker": ("BatchFault", "EMBEDDING", "CLASSIFICATION"),
+    "worker": ("BatchFault",),
 }
 """Kind -> what its plugins import though no annotation names it: constants, exceptions, functions of shared modules."""
 

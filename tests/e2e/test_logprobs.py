@@ -3,6 +3,7 @@ caches, page sizes, loops and company, and refused where they cannot be had."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from jackfield import Engine
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.fields.worker_features import WorkerFeatures
 from jackfield.testing.covering import pairwise
 from tests.e2e.engines import assert_alive, tiny, without_tokenizer
@@ -208,10 +210,15 @@ def test_b29_b85_what_is_out_of_range_is_refused_by_name(engine: Engine, field: 
     assert refused.value.status_code == 400
 
 
-def test_b85_more_values_than_one_request_may_have(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jackfield.managers.fields import logprobs
+def with_limits(engine: Engine, monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    """The engine of the module, as if it had been started with these."""
+    builder = engine._runtime.tokenizer_manager._builder
+    changed = dataclasses.replace(builder._limits, requests=RequestLimits(**limits))
+    monkeypatch.setattr(builder, "_limits", changed)
 
-    monkeypatch.setattr(logprobs, "MAX_VALUES", 100)
+
+def test_b85_more_values_than_one_request_may_have(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_limits(engine, monkeypatch, max_logprob_values=100)
     ask: dict[str, Any] = {"return_logprob": True, "top_logprobs_num": 7}
     engine.generate(input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 12}, **ask)
     with pytest.raises(
@@ -224,10 +231,12 @@ def test_b85_more_values_than_one_request_may_have(engine: Engine, monkeypatch: 
 def test_b85_the_prompts_of_all_answers_count_together(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    from jackfield.managers.fields import logprobs
-
-    monkeypatch.setattr(logprobs, "MAX_PROMPT_VALUES", 10**6 if stream else 48)
-    monkeypatch.setattr(logprobs, "MAX_STREAMED_PROMPT_VALUES", 48 if stream else 1)
+    with_limits(
+        engine,
+        monkeypatch,
+        max_prompt_logprob_values=10**6 if stream else 48,
+        max_streamed_prompt_logprob_values=48 if stream else 1,
+    )
 
     def ask(n: int) -> Any:
         told = engine.generate(

@@ -16,6 +16,7 @@ from jackfield.config.arg_types import (
     Key,
     LastingPath,
     NotNegative,
+    Origin,
     Positive,
     PositiveNumber,
     Seconds,
@@ -28,16 +29,16 @@ from jackfield.config.arg_types import (
     several,
 )
 from jackfield.config.fields import Option
-from jackfield.config.names import AUTO, PluginChoice, PluginReference
+from jackfield.config.names import AUTO, PluginChoice, PluginReference, PluginUse
 
 MODEL = "Model"
 SERVING = "Serving"
 SECURITY = "Keys"
-LIMITS = "Limits of a request"
 SCHEDULING = "Scheduling and memory"
 PARALLEL = "Parallelism"
 STACK = "Plugin stack"
 OBSERVABILITY = "Observability"
+GRAMMARS = "Constrained output"
 FAULTS = "Faults and checks"
 
 
@@ -76,11 +77,6 @@ class ArgFields(BaseModel):
     json_model_override_args: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
         default=None, description="JSON object laid over the model's configuration; nested objects are merged."
     )
-    is_embedding: Annotated[Switch, Option(MODEL)] = Field(
-        default=False,
-        description="Serve embeddings of a model that generates: its last token's hidden state, of length 1. Models that do not "
-        "generate, and those with sentence-transformers' files, need no flag.",
-    )
     skip_tokenizer_init: Annotated[Switch, Option(MODEL)] = Field(
         default=False,
         description="Load no tokenizer: requests and answers are token ids, without text and stop strings.",
@@ -118,57 +114,23 @@ class ArgFields(BaseModel):
     api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
         default=None,
         repr=False,
-        description="Bearer key of every route but /health, /ready and /ping; better given as JACKFIELD_API_KEY, which no "
+        description="Key of every route but /health, /ready and /ping; better given as JACKFIELD_API_KEY, which no "
         "process list shows. Not given: no key is asked for.",
     )
     admin_api_key: Annotated[Key | None, Option(SECURITY, "KEY")] = Field(
         default=None,
         repr=False,
-        description="Bearer key of the admin routes (and good for the others); with --api-key alone they are closed.",
+        description="Key of the admin routes (and good for the others); with --api-key alone they are closed.",
     )
     allowed_host: Annotated[tuple[Text, ...], BeforeValidator(several), Option(SECURITY, "NAME")] = Field(
         default=(),
         description="Name under which clients may address a server that listens on the loopback and has no key, beside "
         "localhost and addresses; may be repeated; *: any. Keeps web pages from reaching it under a name of their own.",
     )
-    max_concurrent_requests: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024, description="Most generation requests in the server at once; more are refused with 503."
-    )
-    max_request_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
-        default=8 * 2**20, description="Longest body of a request; a longer one is refused with 413."
-    )
-    max_header_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
-        default=64 * 2**10, description="Most bytes in a request's head; more are refused with 400."
-    )
-    max_json_depth: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=64, description="Deepest nesting of lists and objects in a body."
-    )
-    max_request_id_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=128, description="Longest rid and X-Request-Id, in characters."
-    )
-    max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024,
-        description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
-    )
-    max_sessions: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=1024, description="Most sessions that are open at once; more are refused with 503."
-    )
-    max_session_tokens: Annotated[Positive, Option(LIMITS, "TOKENS")] = Field(
-        default=131072,
-        description="Most tokens in all turns of one session; a turn that does not fit is refused with 400.",
-    )
-    session_timeout: Annotated[Positive, Option(LIMITS, "SECONDS")] = Field(
-        default=3600, description="A session without a turn for so long is forgotten."
-    )
-    max_messages: Annotated[Positive, Option(LIMITS, "N")] = Field(
-        default=4096, description="Most messages in one chat request."
-    )
-    chat_template_kwargs: Annotated[tuple[Text, ...], BeforeValidator(several), Option(LIMITS, "NAME")] = Field(
-        default=("enable_thinking", "thinking", "reasoning_effort"),
-        description="Variables of the chat template that a request may set.",
-    )
-    max_chat_template_kwargs_bytes: Annotated[Positive, Option(LIMITS, "BYTES")] = Field(
-        default=4096, description="Most bytes of a request's chat_template_kwargs."
+    cors_origin: Annotated[tuple[Origin, ...], BeforeValidator(several), Option(SECURITY, "ORIGIN")] = Field(
+        default=(),
+        description="Origin whose pages may use the server from a browser, such as https://chat.example; may be repeated; *: "
+        "any. Admin routes are for none. Not given: no page of another origin.",
     )
     incremental_streaming_output: Annotated[Switch, Option(SERVING)] = Field(
         default=False,
@@ -179,6 +141,17 @@ class ArgFields(BaseModel):
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], Option(SERVING)] = Field(
         default="info", description="Least level of messages that are logged."
+    )
+    log_requests: Annotated[Switch, Option(SERVING)] = Field(
+        default=False, description="Log each request of the server when it has ended, one line on standard error."
+    )
+    log_requests_level: Annotated[Annotated[int, Strict(), Field(ge=0, le=3)], Option(SERVING)] = Field(
+        default=2,
+        description="What such a line holds. 0: ids, status, times, tokens; 1: parameters too; 2: the beginning of what was sent "
+        "and answered; 3: all of it. Keys, salts and sessions are in none.",
+    )
+    log_requests_format: Annotated[Literal["text", "json"], Option(SERVING)] = Field(
+        default="text", description="Form of such a line."
     )
     debug: Annotated[Switch, Option(SERVING)] = Field(
         default=False, description="Show the traceback of an error that stops the program."
@@ -266,6 +239,16 @@ class ArgFields(BaseModel):
     model_impl: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
         default=None, description="Plugin with the model's code; needed when two offer one architecture."
     )
+    tool_call_parser: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None,
+        description="Parser plugin that finds tool calls in answers of the chat; auto: the one that knows the chat template's "
+        "format, if there is one; none: tool calls stay text.",
+    )
+    reasoning_parser: Annotated[PluginChoice, Option(STACK, "PLUGIN", unset=AUTO)] = Field(
+        default=None,
+        description="Parser plugin that parts the reasoning from the answer; auto: the one that knows the chat template's "
+        "format, if there is one; none: the reasoning stays in the answer.",
+    )
     kv_tier: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description="Store of KV behind the prefix cache; may be repeated, the fastest first. A name, or "
@@ -278,6 +261,27 @@ class ArgFields(BaseModel):
         default=(),
         description='Gate for new requests; may be repeated. A name, or {plugin = "p", as = "instance"}; none: no gate.',
     )
+    grammar_backend: Annotated[PluginChoice, Option(STACK, "PLUGIN|none", unset=AUTO)] = Field(
+        default=None,
+        description="Plugin that constrains answers to a schema, a pattern or a grammar; none: such requests are refused, and so "
+        "they are where no such plugin is installed.",
+    )
+    grammar_compile_timeout: Annotated[Seconds, Option(GRAMMARS, "SECONDS")] = Field(
+        default=10.0,
+        description="How long one grammar may be compiled; then its process is killed, and the request refused.",
+    )
+    grammar_compile_memory: Annotated[Positive, Option(GRAMMARS, "BYTES")] = Field(
+        default=2**30, description="Most memory that the compilation of one grammar may take; more is refused with 400."
+    )
+    grammar_compilations: Annotated[Positive, Option(GRAMMARS, "N")] = Field(
+        default=2, description="Most grammars that are compiled side by side; the others wait their turn."
+    )
+    max_waiting_grammars: Annotated[Positive, Option(GRAMMARS, "N")] = Field(
+        default=256, description="Most different grammars that wait for their compilation; more are refused with 503."
+    )
+    grammar_cache_bytes: Annotated[NotNegative, Option(GRAMMARS, "BYTES")] = Field(
+        default=256 * 2**20, description="Memory for compiled grammars that are kept for later requests; 0: none is."
+    )
     logits_processors: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),
         description="Logits processor that requests may ask for; may be repeated, and is applied in this order. A name, or "
@@ -287,6 +291,12 @@ class ArgFields(BaseModel):
         default=False,
         description="A request's logits and tokens have the same bits whatever the batch, the chunks, the cache and the page "
         "size, for one number of threads. Only plugins that declare batch_invariant for the device and dtype; slower.",
+    )
+    routes: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
+        default=(PluginUse(plugin=AUTO),),
+        description="Protocol beside Jackfield's own routes; may be repeated. A name, or "
+        '{plugin = "p", as = "instance"}; auto: those of the project that are installed (anthropic, ollama, playground); '
+        "none: no other protocol.",
     )
     metrics: Annotated[Uses, Option(STACK, "PLUGIN")] = Field(
         default=(),

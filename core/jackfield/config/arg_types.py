@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -80,7 +81,19 @@ def _key(value: str) -> str:
     return value
 
 
+def _origin(value: str) -> str:
+    if value != "*" and not _ORIGIN.fullmatch(value):
+        raise ValueError(
+            f"{value[:80]!r} is no origin: scheme, host and port as a browser writes them, in small letters and without a path, "
+            "such as https://chat.example or http://localhost:5173; or * for any"
+        )
+    return value
+
+
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
 Text = Annotated[str, StringConstraints(min_length=1)]
+Origin = Annotated[str, AfterValidator(_origin)]
 Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]

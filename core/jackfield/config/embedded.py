@@ -1,4 +1,5 @@
-"""Facts of the embedded model: what is fetched, how it is checked, and its configuration as package data.
+"""Facts of the embedded model: what is fetched, how it is checked, its configuration and chat template as package
+data.
 
 Knows nothing of caches or networks (`hub`), nor of the file's format (the GGUF loader, whose reading of the file this
 configuration must equal).
@@ -35,6 +36,14 @@ CONFIG_SOURCE = f"the embedded {NAME}'s configuration"
 
 def embedded_config() -> dict[str, Any]:
     """The model's configuration in Hugging Face's shape; a new dict each time, so that a caller may change it."""
-    text = resources.files("jackfield.config").joinpath("data/smollm2-135m-instruct.json").read_text(encoding="utf-8")
-    config: dict[str, Any] = json.loads(text)
+    config: dict[str, Any] = json.loads(_data("smollm2-135m-instruct.json"))
     return config
+
+
+def embedded_chat_template() -> str:
+    """The model's own, Jinja source."""
+    return _data("smollm2-135m-instruct.jinja")
+
+
+def _data(name: str) -> str:
+    return resources.files("jackfield.config").joinpath(f"data/{name}").read_text(encoding="utf-8")

@@ -84,7 +84,7 @@ class FieldFacts:
         if isinstance(self.default, bool):
             return "on" if self.default else "off"
         if isinstance(self.default, tuple):
-            return ",".join(str(item) for item in self.default)
+            return ",".join(item.plugin if isinstance(item, PluginUse) else str(item) for item in self.default)
         return str(self.default)
 
 

@@ -18,6 +18,9 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 AUTO = "auto"
 """The word that asks for a choice; no plugin may have this name."""
 
+NONE = "none"
+"""The word that asks for no plugin, where a kind can do without; no plugin may have this name."""
+
 
 def normalise_name(name: object) -> str:
     """The one spelling of a plugin's or a distribution's name: `Flash_Attn` is `flash-attn`. Raises ValueError."""

@@ -1,6 +1,6 @@
 """`ServerArgs`: the only configuration of a run, as one frozen record.
 
-Knows its fields (`arg_fields`) and what contradicts what; not which plugins, devices or models exist (that is the
+Knows its fields (`arg_fields`, `limit_fields`) and what contradicts what; not which plugins, devices or models exist (that is the
 resolution's business), nor where the values came from (`sources.py`).
 """
 
@@ -13,14 +13,15 @@ from pydantic_core import PydanticCustomError
 
 from jackfield.config.arg_fields import ArgFields
 from jackfield.config.arg_types import CHUNKING_OFF
-from jackfield.config.names import AUTO, PluginUse
+from jackfield.config.limit_fields import LimitFields
+from jackfield.config.names import AUTO, NONE, PluginUse
 from jackfield.hookspecs.kinds import KINDS
 
 SECRETS = ("api_key", "admin_api_key")
 """Fields that are shown nowhere: not in /server_info, `explain`, logs or error messages."""
 
 
-class ServerArgs(ArgFields):
+class ServerArgs(LimitFields, ArgFields):
     """The configuration of one run. Made by `sources.py`, which reports problems as `ConfigurationError`."""
 
     def public_dump(self) -> dict[str, Any]:
@@ -30,13 +31,13 @@ class ServerArgs(ArgFields):
         return shown
 
     def plugin_for(self, kind: str, phase: str | None = None) -> str | None:
-        """The plugin named for an exclusive kind, None if the choice is free. `phase` ("prefill", "decode") is for
-        `attention`: a phase's own plugin goes before the one for both."""
-        if kind == "attention" and phase is not None:
-            own: str | None = getattr(self, f"{phase}_attention_backend")
-            return own or self.attention_backend
-        named: str | None = getattr(self, KINDS[kind].field)
-        return None if named == AUTO else named
+        """The plugin named for an exclusive kind, None if the choice is free or there shall be none. `phase` ("prefill",
+        "decode"; "tool_calls", "reasoning") is for kinds with parts: a part's own plugin goes before the one for all."""
+        row = KINDS[kind]
+        named: str | None = None if phase is None else getattr(self, row.parts[phase])
+        if phase is None or (named is None and row.has_common_field):
+            named = getattr(self, row.field)
+        return None if named == AUTO or (row.optional and named == NONE) else named
 
     def uses(self, kind: str) -> tuple[PluginUse, ...]:
         """The plugins named for a kind that is not exclusive, in order."""

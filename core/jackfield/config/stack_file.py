@@ -29,7 +29,6 @@ SHARED = ", for all its stacks"
 
 _TABLES = ("stack", "options")
 _STACKS = "stacks"
-_PHASES = {"prefill": "prefill_attention_backend", "decode": "decode_attention_backend"}
 
 
 def read_stack_file(text: str | Path) -> tuple[Layer, Path]:
@@ -71,10 +70,9 @@ def read_stack_file(text: str | Path) -> tuple[Layer, Path]:
 def _drop_replaced(stack: Layer, common: Layer, own: Layer) -> None:
     """A plugin of the common part that a named stack replaced goes with its options; those that it gives itself stay."""
     for kind in KINDS.values():
-        fields = (kind.field, *(_PHASES.values() if kind.name == "attention" else ()))
-        if not any(field in own.values for field in fields):
+        if not any(field in own.values for field in kind.fields):
             continue
-        kept = {name for field in fields for name in _instances(stack.values.get(field))}
+        kept = {name for field in kind.fields for name in _instances(stack.values.get(field))}
         for key in common.values.get("options", {}):
             instance = key.removeprefix(f"{kind.name}.")
             if instance != key and instance not in kept and key not in own.values.get("options", {}):
@@ -163,7 +161,7 @@ def _stack(table: Any, layer: Layer, source: str) -> list[str]:
     """Plugin choices, by the kind's name or by its field's. Returns problems."""
     if not isinstance(table, dict):
         return [f"[stack] must be a table, not {type(table).__name__}"]
-    words = {kind.name: kind for kind in KINDS.values()} | {kind.field: kind for kind in KINDS.values()}
+    words = {word: kind for kind in KINDS.values() for word in (kind.name, *kind.fields)}
     problems = []
     for word, value in table.items():
         kind = words.get(word)
@@ -177,16 +175,17 @@ def _stack(table: Any, layer: Layer, source: str) -> list[str]:
             meant = did_you_mean(word, words) if nearest(word, words) else f"; kinds: {', '.join(KINDS)}"
             problems.append(f"[stack] has no kind {word!r}{meant}")
             continue
-        if kind.exclusive and kind.name != "attention" and not isinstance(value, str):
+        if kind.exclusive and not kind.parts and not isinstance(value, str):
             problems.append(_one_name(word, kind, value))
             continue
-        choices = {kind.field: value}
-        if kind.name == "attention" and isinstance(value, dict):
-            wrong = [phase for phase in value if phase not in _PHASES]
-            if wrong or not value:
-                problems.append(f"[stack] {word} takes a name or {{ prefill = ..., decode = ... }}, not {value!r}")
+        choices = {word if word in kind.fields else kind.field: value}
+        if kind.parts and word not in kind.parts.values() and not (isinstance(value, str) and kind.has_common_field):
+            if not isinstance(value, dict) or not value or not kind.parts.keys() >= value.keys():
+                table = ", ".join(f"{part} = ..." for part in kind.parts)
+                a_name = "a name or " if kind.has_common_field else ""
+                problems.append(f"[stack] {word} takes {a_name}{{ {table} }}, not {value!r}")
                 continue
-            choices = {_PHASES[phase]: plugin for phase, plugin in value.items()}
+            choices = {kind.parts[part]: plugin for part, plugin in value.items()}
         for field, choice in choices.items():
             if field in layer.values:
                 problems.append(f"{field!r} is given twice; keep [stack] {word} or the other one")

@@ -15,10 +15,12 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.interrupts import InterruptsHeld
 from jackfield.entrypoints.monitor import Monitor
+from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.entrypoints.server_info import error_text
-from jackfield.hookspecs import EventLoop, ModelWorker, ProcessInfo, StepOutcome, Wake
+from jackfield.hookspecs import EventLoop, ModelCard, ModelWorker, ProcessInfo, StepOutcome, Wake
 from jackfield.ipc.channels import Sender
 from jackfield.ipc.messages import BatchTextOutput, FinishReason, TextOutput
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.detokenizer_manager import DetokenizerManager
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.template_manager import TemplateManager
@@ -70,6 +72,7 @@ class InlineRuntime:
     stacks: StackEpochs
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
+    parsers: Parsers
     detokenizer: DetokenizerManager
     scheduler: Scheduler
     loop: EventLoop
@@ -78,6 +81,8 @@ class InlineRuntime:
     ledger: FaultLedger
     to_main: Sender
     monitor: Monitor
+    card: ModelCard
+    routes: tuple[PluginRoutes, ...]
     closed: bool = False
     failure: BaseException | None = None
     _news: threading.Event = field(default_factory=threading.Event)

@@ -6,11 +6,15 @@ import time
 from collections.abc import Mapping
 
 from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.grammar_side import request_grammars
 from jackfield.entrypoints.inline import InlineRuntime, process_info
 from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
+from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import make_monitor
+from jackfield.entrypoints.parsers import make_parsers
 from jackfield.entrypoints.plan import ReplicaPlan, make_plan, with_topology
+from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
 from jackfield.entrypoints.processes import ProcessRuntime, launch_processes
 from jackfield.entrypoints.progress import StartProgress
 from jackfield.entrypoints.scheduler_side import build_scheduler
@@ -18,7 +22,9 @@ from jackfield.entrypoints.worker_side import make_worker
 from jackfield.hookspecs import ModelWorker
 from jackfield.ipc.channels import InMemoryChannel
 from jackfield.ipc.messages import ToDetokenizer, ToMain, ToScheduler
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.detokenizer_manager import DetokenizerManager
+from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.sampling_params import Processors
 from jackfield.observability.clock import Clock, MonotonicClock
 from jackfield.stack.digest import stack_hash
@@ -34,21 +40,30 @@ Runtime = InlineRuntime | ProcessRuntime
 OFFLINE = "the default of Engine and `jackfield generate`"
 
 
-def launch(args: ServerArgs, provenance: Mapping[str, str] | None = None) -> Runtime:
+def launch(
+    args: ServerArgs, provenance: Mapping[str, str] | None = None, *, on_routes: OnRoutes | None = None
+) -> Runtime:
     """The topology that `args` name; if they name none, `jackfield serve` has said so before, and all others run inline.
+
+    on_routes   called with the routes of plugins before the model is up, and raises for what cannot be served; None: there
+                is no server, and none are made
 
     Raises ConfigurationError for whatever cannot be had as asked, and ReplicaFailed if a process died while starting;
     nothing is left running then.
     """
     args, provenance = with_topology(args, provenance, "inline", OFFLINE)
     if args.topology != "processes":
-        return launch_inline(args, provenance)
+        return launch_inline(args, provenance, on_routes=on_routes)
     with StartProgress() as progress:
-        return launch_processes(args, provenance, on_progress=lambda _role, *news: progress(*news))
+        return launch_processes(args, provenance, on_progress=lambda _role, *news: progress(*news), on_routes=on_routes)
 
 
 def launch_inline(
-    args: ServerArgs, provenance: Mapping[str, str] | None = None, *, clock: Clock | None = None
+    args: ServerArgs,
+    provenance: Mapping[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+    on_routes: OnRoutes | None = None,
 ) -> InlineRuntime:
     """Everything in this process. `clock` replaces the monotonic one; a `ManualClock` is virtual time.
 
@@ -62,13 +77,31 @@ def launch_inline(
     texts = Texts(loaded, plan.args, plan.model_path)
     _ = texts.tokenizer  # before the weights, which take longer
     processors = request_processors(loaded)
+    parsers = make_parsers(loaded, plan.facts.chat_template)
     defaults = sampling_defaults(plan, processors)
     ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
     meter = Meter(plan.args.plugin_time_budget_s)
+    routes = plugin_routes(loaded, ledger, meter, on_routes)
     with StartProgress() as progress:
         worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
     try:
-        return _wire(plan, resolution, loaded, texts, worker, defaults, processors, ledger, meter, clock, began)
+        grammars = request_grammars(plan, loaded, texts, ledger)
+        return _wire(
+            plan,
+            resolution,
+            loaded,
+            texts,
+            worker,
+            defaults,
+            processors,
+            grammars,
+            parsers,
+            routes,
+            ledger,
+            meter,
+            clock,
+            began,
+        )
     except BaseException:
         worker.close()
         raise
@@ -82,6 +115,9 @@ def _wire(
     worker: ModelWorker,
     defaults: Mapping[str, object],
     processors: Processors,
+    grammars: Grammars,
+    parsers: Parsers,
+    routes: tuple[PluginRoutes, ...],
     ledger: FaultLedger,
     meter: Meter,
     clock: Clock,
@@ -121,6 +157,8 @@ def _wire(
             worker.limits,
             defaults,
             processors,
+            grammars,
+            parsers,
             to_scheduler=to_scheduler,
             inbox=to_main,
             clock=clock,
@@ -138,6 +176,7 @@ def _wire(
         stacks=stacks,
         tokenizer_manager=main.tokenizer_manager,
         template_manager=main.template_manager,
+        parsers=main.parsers,
         detokenizer=DetokenizerManager(texts.tokenizer, to_detokenizer, to_main, clock),
         scheduler=side.scheduler,
         loop=side.loop,
@@ -146,6 +185,8 @@ def _wire(
         ledger=ledger,
         to_main=to_main,
         monitor=monitor,
+        card=model_card(plan, texts, worker.limits),
+        routes=routes,
     )
     monitor.attach(main.tokenizer_manager, lambda: runtime.processes)
     observers.started()

@@ -12,10 +12,13 @@ from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plan import ReplicaPlan
 from jackfield.hookspecs import WorkerLimits
 from jackfield.ipc.channels import Receiver, Sender
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.grammar import Grammars
+from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.fields.sampling_params import Processors, check_defaults
 from jackfield.managers.fields.worker_features import WorkerFeatures
-from jackfield.managers.requests.limits import ReplicaLimits
+from jackfield.managers.requests.builder import ReplicaLimits
 from jackfield.managers.sessions.sessions import SessionLimits, Sessions
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
@@ -32,20 +35,22 @@ log = logging.getLogger(__name__)
 class MainSide:
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
+    parsers: Parsers
 
 
 def sampling_defaults(plan: ReplicaPlan, processors: Processors) -> dict[str, Any]:
     """Checked once, at start, so that a broken checkpoint or setting is refused there and not at each request."""
     defaults: dict[str, Any] = {}
+    limits = RequestLimits.of(plan.args)
     features = worker_features(plan)
     if plan.args.sampling_defaults == "model":
         defaults.update(plan.facts.config.default_sampling_params)
-        for field, feature in features.lacking(check_defaults(defaults)):
+        for field, feature in features.lacking(check_defaults(defaults, limits=limits)):
             # The checkpoint's wish and nobody's order: said, and no reason to run nothing.
             value = defaults.pop(field)
             log.warning("the model's %s = %s is not applied: worker %r lacks %r", field, value, features.name, feature)
     defaults.update(plan.args.preferred_sampling_params or {})
-    features.check_defaults(check_defaults(defaults, processors))
+    features.check_defaults(check_defaults(defaults, processors, limits))
     return defaults
 
 
@@ -75,6 +80,8 @@ def build_main(
     limits: WorkerLimits,
     defaults: Mapping[str, Any],
     processors: Processors,
+    grammars: Grammars,
+    parsers: Parsers,
     *,
     to_scheduler: Sender,
     inbox: Receiver,
@@ -83,8 +90,8 @@ def build_main(
     monitor: Monitor,
     stacks: StackEpochs,
 ) -> MainSide:
-    """limits: the worker's; defaults, processors: from `sampling_defaults` and `request_processors`;
-    monitor: `attach` it to what comes of this."""
+    """limits: the worker's; defaults, processors, grammars: from `sampling_defaults`, `request_processors` and
+    `request_grammars`; parsers: of `make_parsers`; monitor: `attach` it to what comes of this."""
     tokenizer = texts.tokenizer
     return MainSide(
         tokenizer_manager=TokenizerManager(
@@ -94,12 +101,12 @@ def build_main(
                 total_slots=limits.total_slots,
                 page_size=limits.page_size,
                 vocab_size=limits.vocab_size,
-                max_answers=plan.args.max_prompts_per_request,
-                pooling=plan.facts.pooling,
+                requests=RequestLimits.of(plan.args),
             ),
             sampling_defaults=defaults,
             worker=worker_features(plan),
             processors=processors,
+            grammars=grammars,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,
@@ -112,8 +119,13 @@ def build_main(
                     sessions=plan.args.max_sessions,
                     tokens=plan.args.max_session_tokens,
                     timeout=float(plan.args.session_timeout),
+                    turns=plan.args.max_session_turns,
+                    id_length=plan.args.max_request_id_length,
                 ),
             ),
         ),
-        template_manager=TemplateManager(texts.files, plan.args.chat_template, tokenizer),
+        template_manager=TemplateManager(
+            texts.files, plan.args.chat_template, tokenizer, limits=RequestLimits.of(plan.args)
+        ),
+        parsers=parsers,
     )

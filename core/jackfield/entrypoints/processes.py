@@ -20,15 +20,20 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.child_life import contents
 from jackfield.entrypoints.child_orders import Orders, Ready, Role
+from jackfield.entrypoints.grammar_side import request_grammars
 from jackfield.entrypoints.main_side import build_main, request_processors, sampling_defaults
+from jackfield.entrypoints.model_card import model_card
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.monitor import Monitor, make_monitor
+from jackfield.entrypoints.parsers import make_parsers
 from jackfield.entrypoints.plan import make_plan
+from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
 from jackfield.entrypoints.supervisor import Supervisor
-from jackfield.hookspecs import ProcessInfo, WorkerLimits
+from jackfield.hookspecs import ModelCard, ProcessInfo, WorkerLimits
 from jackfield.ipc.messages import ToMain, ToScheduler
 from jackfield.ipc.run_directory import RunDirectory, socket_path
 from jackfield.ipc.zmq_channels import ZmqReceiver, ZmqSender
+from jackfield.managers.chat.parsers import Parsers
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import MonotonicClock
@@ -62,9 +67,12 @@ class ProcessRuntime:
     stacks: StackEpochs
     tokenizer_manager: TokenizerManager
     template_manager: TemplateManager
+    parsers: Parsers
     observers: ObserverHub
     ledger: FaultLedger
     monitor: Monitor
+    card: ModelCard
+    routes: tuple[PluginRoutes, ...]
     limits: WorkerLimits
     inbox: ZmqReceiver
     supervisor: Supervisor
@@ -122,11 +130,16 @@ class ProcessRuntime:
 
 
 def launch_processes(
-    args: ServerArgs, provenance: Mapping[str, str] | None = None, *, on_progress: OnProgress | None = None
+    args: ServerArgs,
+    provenance: Mapping[str, str] | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+    on_routes: OnRoutes | None = None,
 ) -> ProcessRuntime:
     """Scheduler and detokenizer as children, the rest here.
 
     on_progress   called on a thread of its own with news of the children's start
+    on_routes     called with the routes of plugins before the model is up; raises for what cannot be served
 
     Raises ConfigurationError, with the child's own message where a child refused, and ReplicaFailed if one crashed or was
     killed while starting; nothing is left running then.
@@ -162,10 +175,12 @@ def launch_processes(
         loaded = load_stack(plan.stack, role="main")
         ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
         meter = Meter(plan.args.plugin_time_budget_s)
+        routes = plugin_routes(loaded, ledger, meter, on_routes)
         observers = ObserverHub(loaded, ledger, _process(digest), meter)
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
         processors = request_processors(loaded)
+        parsers = make_parsers(loaded, plan.facts.chat_template)
         defaults = sampling_defaults(plan, processors)
         clock = MonotonicClock()
         monitor = make_monitor(
@@ -190,6 +205,8 @@ def launch_processes(
             limits,
             defaults,
             processors,
+            request_grammars(plan, loaded, texts, ledger),
+            parsers,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,
@@ -204,9 +221,12 @@ def launch_processes(
             stacks=stacks,
             tokenizer_manager=main.tokenizer_manager,
             template_manager=main.template_manager,
+            parsers=main.parsers,
             observers=observers,
             ledger=ledger,
             monitor=monitor,
+            card=model_card(plan, texts, limits),
+            routes=routes,
             limits=limits,
             inbox=inbox,
             supervisor=supervisor,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from dataclasses import field as field_
 from types import MappingProxyType
 
 ENTRY_POINT_PREFIX = "jackfield."
@@ -19,6 +20,8 @@ class Kind:
     hook        the one hook that a plugin of this kind implements: it is handed a context and gives the plugin's object
     exclusive   exactly one plugin serves (True), or any number (False)
     field       the ServerArgs field that names the plugin; its flag is the same word with dashes
+    optional    a run may do without: the field then says "none"
+    parts       parts of the work that different plugins may do -> the ServerArgs field that names the part's own
     processes   the process roles that load such a plugin unless its manifest says otherwise
     """
 
@@ -30,6 +33,18 @@ class Kind:
     field: str
     processes: tuple[str, ...]
     summary: str
+    optional: bool = False
+    parts: Mapping[str, str] = field_(default_factory=dict)
+
+    @property
+    def has_common_field(self) -> bool:
+        """Whether `field` speaks for all parts, and not for one of them alone."""
+        return self.field not in self.parts.values()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All ServerArgs fields that name plugins of the kind, the common one first."""
+        return tuple(dict.fromkeys((self.field, *self.parts.values())))
 
     @property
     def entry_point_group(self) -> str:
@@ -38,6 +53,13 @@ class Kind:
     @property
     def flag(self) -> str:
         return "--" + self.field.replace("_", "-")
+
+    def flag_of(self, features: Collection[str]) -> str:
+        """The flag that names a plugin with these features: where no field speaks for all parts, that of its part."""
+        field = self.field
+        if not self.has_common_field:
+            field = next((self.parts[part] for part in self.parts if part in features), field)
+        return "--" + field.replace("_", "-")
 
     @property
     def contract_version(self) -> str:
@@ -53,6 +75,7 @@ _ALL = (
         exclusive=True,
         field="attention_backend",
         processes=("scheduler",),
+        parts=MappingProxyType({"prefill": "prefill_attention_backend", "decode": "decode_attention_backend"}),
         summary="Computes attention over the paged KV cache; prefill and decode may be served by two plugins.",
     ),
     Kind(
@@ -106,6 +129,17 @@ _ALL = (
         summary="Holds new requests back until something that they need is there.",
     ),
     Kind(
+        name="grammar",
+        group="grammar",
+        contract=(0, 1),
+        hook="jackfield_grammar_backend",
+        exclusive=True,
+        field="grammar_backend",
+        processes=("main", "scheduler"),
+        summary="Compiles what an answer has to keep to (a JSON schema, a pattern, a grammar) and says which tokens may come.",
+        optional=True,
+    ),
+    Kind(
         name="model",
         group="models",
         contract=(1, 1),
@@ -128,7 +162,7 @@ _ALL = (
     Kind(
         name="worker",
         group="worker",
-        contract=(0, 1),
+        contract=(0, 2),
         hook="jackfield_model_worker",
         exclusive=True,
         field="worker",
@@ -154,6 +188,28 @@ _ALL = (
         field="logits_processors",
         processes=("main", "scheduler"),
         summary="Changes logits before the draw, for the requests that ask for it by name.",
+    ),
+    Kind(
+        name="routes",
+        group="routes",
+        contract=(0, 1),
+        hook="jackfield_routes",
+        exclusive=False,
+        field="routes",
+        processes=("main",),
+        summary="HTTP routes of a further protocol, on the same runtime.",
+    ),
+    Kind(
+        name="parser",
+        group="parser",
+        contract=(0, 1),
+        hook="jackfield_parser",
+        exclusive=True,
+        field="tool_call_parser",
+        processes=("main",),
+        optional=True,
+        parts=MappingProxyType({"tool_calls": "tool_call_parser", "reasoning": "reasoning_parser"}),
+        summary="Finds the tool calls, or the reasoning, in the text that a model writes.",
     ),
     Kind(
         name="metrics",

@@ -74,14 +74,19 @@ class ModelSource(ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The model's configuration in Hugging Face's shape, with `architectures` and the context's overrides laid over it;
-        generation settings that the checkpoint carries stand under the key `generation_config`, and what it has of
-        sentence-transformers' files under `sentence_transformers_files`: `modules` (the modules' types in their order), `pooling`
-        (the pooling's config.json), `max_seq_length`. A new dict each time.
+        generation settings that the checkpoint carries stand under the key `generation_config`. A new dict each time.
         Raises ModelSourceError."""
 
     @abstractmethod
     def tokenizer(self) -> TokenizerFiles:
         """Raises ModelSourceError if the checkpoint has no tokenizer that can be read."""
+
+    def chat_templates(self) -> Mapping[str, str]:
+        """Jinja source of each chat template by name, the nameless one as "default"; empty: it has none. Asked before any process
+        is started, so a source that finds them without reading the tokenizer should. Raises ModelSourceError."""
+        files = self.tokenizer()
+        nameless = {} if files.chat_template is None else {"default": files.chat_template}
+        return {**files.chat_templates, **nameless}
 
     @abstractmethod
     def weights(self, shard: Shard) -> Iterator[Weight]:

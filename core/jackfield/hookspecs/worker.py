@@ -15,7 +15,6 @@ from jackfield.hookspecs.logits_processor import ProcessorSource
 from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookspec
 from jackfield.hookspecs.mover import KVMover
-from jackfield.hookspecs.pooling import Pooling
 
 if TYPE_CHECKING:
     from jackfield.hookspecs.attention import AttentionBackend, AttentionContext
@@ -29,16 +28,8 @@ _NO_VALUES: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 _NO_VALUES.flags.writeable = False
 
 
-_NO_TYPES: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-_NO_TYPES.flags.writeable = False
-
-
 def _no_values() -> NDArray[np.float32]:
     return _NO_VALUES
-
-
-def _no_types() -> NDArray[np.uint8]:
-    return _NO_TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +49,6 @@ class RowOpen:
     bias_ids, bias_values   [logit_bias] int32 and float32 [k]: what is added to the logits of k distinct ids
     min_new_tokens, end_ids   [min_new_tokens] no id of `end_ids`, int32 [k], is drawn before so many outputs
     processors    [logits_processors] instance -> the parameters that the request gave, JSON values, in the stack's order
-    token_types   [pooling] uint8, one for each token of `history`: to which of its texts it belongs; empty: all are 0
     outputs       how many of `history`, at its end, are outputs of the request
     logprobs      what entries the row wants; None: none. Only for workers that declare the feature `logprobs`; prompt
                   entries only for those that declare `prompt_logprobs`
@@ -83,7 +73,6 @@ class RowOpen:
     end_ids: NDArray[np.int32] = field(default_factory=no_slots)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     logprobs: LogprobSpec | None = None
-    token_types: NDArray[np.uint8] = field(default_factory=_no_types)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +116,6 @@ class ModelWorkerBatch:
                  written in this step, behind that of its new tokens
     exact        False: for rows with `relay`, `computed` is an upper bound, because the worker has not told yet how many
                  tokens the steps before gave. It knows by itself: all its tokens of the row but the newest have KV
-    pool         bool [n]: the row's prompt ends with this step, and what the model gives of it is wanted. None in a run that
-                 does not pool; in one that does (`WorkerContext.pooling`), no row is sampled
     """
 
     step: int
@@ -146,7 +133,20 @@ class ModelWorkerBatch:
     shared_prefix: Any = None
     most: NDArray[np.int32] | None = None
     window: WindowWrites = field(default_factory=WindowWrites)
-    pool: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenMasks:
+    """Which tokens rows of a batch may get, for workers that declare the feature `token_masks`. Applied after everything else
+    that changes logits; log-probabilities are not changed by it.
+
+    rows   int32 [k] rows of the request-to-token table, sampled in this batch, distinct; the others are free
+    bits   uint32 [k, ceil(vocab_size / 32)]: bit (id % 32) of word (id // 32) is set where the token may come. At least one
+           is in each row
+    """
+
+    rows: NDArray[np.int32]
+    bits: NDArray[np.uint32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +160,6 @@ class WorkerResult:
     logprobs  the entries that rows of the batch want; None if no row wants any
     refused   why no forward was begun for this batch (`BatchFault`); then no row gives anything, all its requests end, and
               the worker goes on with the next batch. "": it was
-    pooled    batch index -> float32 [`Pooling.width`], finite, for each row that the batch's `pool` names and that did not
-              fail
     """
 
     tokens: NDArray[np.int32]
@@ -169,7 +167,7 @@ class WorkerResult:
     errors: Mapping[int, str] = field(default_factory=dict)
     logprobs: Logprobs | None = None
     refused: str = ""
-    pooled: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    pooled: Any = None
     hidden: Any = None
 
 
@@ -253,8 +251,9 @@ class ModelWorker(ABC):
         """Apply the deltas and start the forward."""
 
     @abstractmethod
-    def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
-        """Sample the launched step; `masks` are the grammars' token masks, which may come late."""
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> PendingResult:
+        """Sample the launched step. masks: of its rows that are bound by a grammar; None: of none. They come late, after the
+        commits of all steps before. A row under a mask gives at most one token."""
 
     @abstractmethod
     def close(self) -> None:
@@ -331,8 +330,6 @@ class WorkerContext(PluginContext):
     deterministic       logits and tokens of a request must be the same in every batch: hand it on to attention and ops.
                         Set only for a worker that declares "batch_invariant"
     window_pool         the cache and the scheduler can do with a smaller pool for window layers: `limits.window` may be set
-    pooling             the run gives this of each prompt, and no tokens; only for a worker that declares the feature `pooling`.
-                        None: it generates
     """
 
     shard: Shard
@@ -353,7 +350,6 @@ class WorkerContext(PluginContext):
     progress: Callable[[str, int, int], None] | None = None
     deterministic: bool = False
     window_pool: bool = False
-    pooling: Pooling | None = None
 
 
 class WorkerSpecs:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from jackfield.hookspecs.grammar import GrammarSpec
 from jackfield.hookspecs.observer import StackChanged
 
 
@@ -33,6 +34,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias            id -> what is added to its logit, -100 .. 100, never 0
     min_new_tokens        no end token and none of `stop_token_ids` before so many; stops are looked for in the text behind them
     logits_processors     instance of a logits_processor plugin -> its parameters as JSON values, in the stack's order
+    grammar               what the answer has to keep to, checked by the grammar backend
+    grammar_after         ids behind which the grammar begins; (): at once
     """
 
     max_new_tokens: int = 128
@@ -54,6 +57,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     min_new_tokens: int = 0
     logits_processors: dict[str, dict[str, Any]] = {}
     stop_regex: tuple[str, ...] = ()
+    grammar: GrammarSpec | None = None
+    grammar_after: tuple[int, ...] = ()
 
 
 class LogprobParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,7 +116,6 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     names   other ids under which people know it, that of its answer first; not unique
 
     priority, tenant, deadline   see `managers.scheduling_fields`
-    token_types   a byte for each of `input_ids`: to which of its texts it belongs; empty: all are 0
     """
 
     rid: str
@@ -124,7 +128,6 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     cache_salt: str | None = None
     names: tuple[str, ...] = ()
     logprobs: LogprobParams | None = None
-    token_types: bytes = b""
 
 
 class AbortRequest(Message, frozen=True, kw_only=True):
@@ -274,7 +277,6 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stack_epoch      on the last entry: of the stack that decided the step with which it ended
     logprobs         an entry for each of `ids`; prompt_logprobs: of prompt tokens, those that follow what was sent before.
                      Both only for requests that want them
-    pooled           on the last entry, in a run that pools: float32, little-endian
     """
 
     rid: str
@@ -287,7 +289,6 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: TokenLogprobs | None = None
     stack_epoch: int = 0
-    pooled: bytes = b""
 
 
 class StackNews(Message, frozen=True, kw_only=True):
@@ -312,7 +313,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack_epoch   as in `TokenOutput`, with `closed`
     closed   the scheduler holds nothing of the request any more; set exactly once, with `finish` or after it
     stop_scheduler   the detokenizer ended it (stop string) while the scheduler still runs it
-    logprobs, prompt_logprobs, pooled   as in `TokenOutput`
+    logprobs, prompt_logprobs   as in `TokenOutput`
     """
 
     rid: str
@@ -328,7 +329,6 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: TokenLogprobs | None = None
     stack_epoch: int = 0
-    pooled: bytes = b""
 
 
 class BatchTextOutput(Message, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ Policy: whatever a client wrote is text, never a control token (see `encode`).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -17,6 +16,7 @@ from typing import Any
 
 import jinja2
 
+from jackfield.config.chat_template import read_chat_template
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat.content_format import ContentFormat, content_format
@@ -25,12 +25,11 @@ from jackfield.managers.chat.literal_text import LiteralText
 from jackfield.managers.chat.messages import plain_messages
 from jackfield.managers.chat.template_budget import loop_budget, meter_loops
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
+from jackfield.managers.fields.schema_size import check_schema
 from jackfield.managers.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-MAX_PROMPT_CHARS = 16 * 2**20
-"""A template that writes more than this is out of hand; no context holds it."""
 
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
 _CONTINUE_HERE = "<<<jackfield: the final message goes on here>>> "
@@ -54,6 +53,7 @@ class TemplateManager:
                 `chat_template`. Raises ConfigurationError if it cannot be used
     tokenizer   encodes what `encode` renders; None: only `render`
     now         the date for templates that show one
+    limits      the run's ceilings
 
     A template of the checkpoint that cannot be compiled is logged, and refuses chat requests only: completions work
     without it.
@@ -66,11 +66,11 @@ class TemplateManager:
         tokenizer: Tokenizer | None = None,
         *,
         now: Callable[[], datetime] = datetime.now,
-        max_chars: int = MAX_PROMPT_CHARS,
+        limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
         self._environment = chat_environment(now)
         self._tokenizer = tokenizer
-        self._max_chars = max_chars
+        self._limits = limits
         self._special_tokens = dict(files.special_tokens) if files is not None else {}
         self._templates: dict[str, _Compiled] = {}
         self._problem = "the model has no chat template"
@@ -78,7 +78,7 @@ class TemplateManager:
         if files is not None and files.chat_template is not None:
             sources["default"] = files.chat_template
         if override is not None:
-            sources = {"default": _read_override(override)}
+            sources = {"default": read_chat_template(override)}
         for name, source in sources.items():
             try:
                 self._templates[name] = _Compiled(self._environment, source)
@@ -143,9 +143,13 @@ class TemplateManager:
         for name in template_kwargs or {}:
             if not isinstance(name, str) or name in _RESERVED:
                 raise RequestError(f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs")
+        if tools is not None:
+            check_schema("tools", tools, self._limits)
         chosen = self._choose(tools=bool(tools))
         plain, given, tools = literal.hide(
-            plain_messages(messages, chosen.format), {**(template_kwargs or {}), **variables}, list(tools or ())
+            plain_messages(messages, chosen.format, self._limits.max_messages),
+            {**(template_kwargs or {}), **variables},
+            list(tools or ()),
         )
         if continue_final_message:
             _mark(plain)
@@ -188,12 +192,12 @@ class TemplateManager:
     def _run(self, template: jinja2.Template, variables: dict[str, Any]) -> str:
         parts, length = [], 0
         try:
-            with loop_budget():
+            with loop_budget(self._limits.max_template_steps):
                 for part in template.generate(variables):
                     length += len(part)
-                    if length > self._max_chars:
+                    if length > (most := self._limits.max_template_chars):
                         raise RequestError(
-                            f"messages: the chat template made more than {self._max_chars} characters of them",
+                            f"messages: the chat template made more than {most} characters of them (--max-template-chars)",
                             param="messages",
                         )
                     parts.append(part)
@@ -210,24 +214,6 @@ class _Compiled:
         self.format = content_format(tree)
         meter_loops(environment, tree)
         self.template = environment.from_string(tree)
-
-
-def _read_override(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--chat-template {path}: cannot be read: {error}") from error
-    if path.suffix != ".json":
-        return text
-    try:
-        template = json.loads(text)["chat_template"]
-    except (ValueError, TypeError, LookupError):
-        template = None
-    if not isinstance(template, str):
-        raise ConfigurationError(
-            f"--chat-template {path}: a JSON file must be an object whose key chat_template holds Jinja source"
-        )
-    return template
 
 
 def _mark(messages: list[dict[str, Any]]) -> None:

@@ -11,11 +11,10 @@ from jackfield.config.topology import Topology
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.hookspecs.kv import KVLayout
 from jackfield.hookspecs.model import ModelShape
-from jackfield.hookspecs.pooling import Pooling
 from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.names import instance_key
 
-PHASES = ("prefill", "decode")
+PHASES = tuple(KINDS["attention"].parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +119,8 @@ class ModelFacts:
     files     names that the loaders' patterns are matched against
     config    its configuration
     shape     what its code says of it; None if no model plugin is part of the stack
-    pooling   what the run gives of each prompt; None: it generates
+    chat_template   Jinja source of the chat template in effect, behind it that for tools if the model has one of its own; "":
+              there is none, or no tokenizer
     """
 
     name: str
@@ -128,7 +128,7 @@ class ModelFacts:
     files: tuple[str, ...]
     config: ModelConfig
     shape: ModelShape | None = None
-    pooling: Pooling | None = None
+    chat_template: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,12 +127,13 @@ def test_the_help_is_grouped_and_says_what_is_not_a_field(monkeypatch: pytest.Mo
         "Model:",
         "Serving:",
         "Keys:",
-        "Limits of a request:",
         "Scheduling and memory:",
         "Parallelism:",
         "Plugin stack:",
+        "Constrained output:",
         "Observability:",
         "Faults and checks:",
+        "Limits of a request:",
     ]
     assert "--stack FILE" in text
     assert "--option KIND.INSTANCE.FIELD=VALUE" in text

@@ -11,6 +11,7 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.fields import facts_of
+from jackfield.config.limit_fields import LimitFields
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import load_server_args, server_args_from_kwargs
 
@@ -50,13 +51,13 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "context_length": ("64", 64),
     "json_model_override_args": ('{"a": 1}', {"a": 1}),
     "preferred_sampling_params": ('{"top_p": 0.5}', {"top_p": 0.5}),
-    "is_embedding": ("true", True),
     "skip_tokenizer_init": ("true", True),
     "debug": ("yes", True),
     "gate": ("a,b", ["a", "b"]),
     "metrics": ("a,b", ["a", "b"]),
     "logits_processors": ("a,b", ["a", "b"]),
     "kv_tier": ("a,b", ["a", "b"]),
+    "routes": ("auto,b", ["auto", "b"]),
     "kv_tier_block_tokens": ("32", 32),
     "observer": ('{plugin = "a", as = "c"}', ["a"]),
     "options": ('{"attention.torch" = {x = 1}}', {"attention.torch": {"x": 1}}),
@@ -95,24 +96,24 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "max_skips": ("8", 8),
     "plugin_fault_limit": ("8", 8),
     "allowed_host": ("a,b", ("a", "b")),
-    "max_concurrent_requests": ("8", 8),
-    "max_request_bytes": ("8", 8),
-    "max_header_bytes": ("8", 8),
-    "max_json_depth": ("8", 8),
-    "max_request_id_length": ("8", 8),
-    "max_prompts_per_request": ("8", 8),
-    "max_messages": ("8", 8),
-    "max_sessions": ("8", 8),
-    "max_session_tokens": ("8", 8),
-    "session_timeout": ("8", 8),
+    "grammar_compile_timeout": ("0.5", 0.5),
+    "grammar_compile_memory": ("8", 8),
+    "grammar_compilations": ("8", 8),
+    "max_waiting_grammars": ("8", 8),
+    "grammar_cache_bytes": ("0", 0),
+    "cors_origin": ("http://a,https://b:1", ("http://a", "https://b:1")),
+    "log_requests": ("on", True),
+    "log_requests_level": ("3", 3),
+    "log_requests_format": ("json", "json"),
     "chat_template_kwargs": ("none", ()),
-    "max_chat_template_kwargs_bytes": ("8", 8),
     "incremental_streaming_output": ("on", True),
     "drain_timeout": ("8", 8),
     "metrics_interval": ("8", 8),
     "throughput_log_interval": ("0", 0),
     "health_timeout": ("8", 8),
     "skip_server_warmup": ("true", True),
+    # All of these are numbers.
+    **{name: ("80", 80) for name in LimitFields.model_fields if name != "chat_template_kwargs"},
 }
 
 
@@ -126,7 +127,7 @@ def test_every_field_can_be_set_from_the_environment(name: str) -> None:
     variable = facts_of(ServerArgs)[name].variable
     args, provenance = load_server_args({}, {variable: text}, None)
     value: Any = getattr(args, name)
-    if name in ("gate", "logits_processors", "kv_tier", "metrics", "observer"):
+    if name in ("gate", "logits_processors", "kv_tier", "metrics", "observer", "routes"):
         value = [use.plugin for use in value]
     assert value == expected
     assert provenance[name] == f"environment {variable}"

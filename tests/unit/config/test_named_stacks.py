@@ -120,7 +120,7 @@ def test_a_file_of_named_stacks_alone_wants_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("port = 1\n[stacks.a]\nprot = 1", "stack 'a': there is no setting 'prot'; did you mean 'port'?"),
+        ("port = 1\n[stacks.a]\nprot = 1", "stack 'a': there is no setting 'prot'; did you mean 'port'"),
         ("port = 1\n[stacks.a.stacks.b]\nport = 1", "stack 'a': there is no setting 'stacks'"),
         ('port = 1\n[stacks.a.stack]\ncahe = "x"', "stack 'a': [stack] has no kind 'cahe'; did you mean 'cache'"),
         ("port = 1\nstacks = 3", "write [stacks.NAME]"),

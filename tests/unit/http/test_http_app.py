@@ -15,20 +15,21 @@ import pytest
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.auth import Level
 from jackfield.entrypoints.http.errors import GONE, INTERNAL
 from jackfield.entrypoints.http.exchange import Exchange
-from jackfield.entrypoints.http.route_table import ROUTES, HttpRoute
+from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.service import CONTROL_THREADS, Service
 from jackfield.entrypoints.http.sse import EventStream, event
+from jackfield.hookspecs import Route
+from jackfield.hookspecs import RouteLevel as Level
 from jackfield.managers.errors import RequestError
 from tests.e2e.http.servers import raw_events
 
 SECRET = "/home/secret/weights"
 
 
-def route(handler: Any, **more: Any) -> HttpRoute:
-    return HttpRoute(path="/x", methods=("GET",), level=Level.OPEN, handler=handler, summary="", **more)
+def route(handler: Any, **more: Any) -> Route:
+    return Route(path="/x", methods=("GET",), level=Level.OPEN, handler=handler, summary="", **more)
 
 
 async def answer(handler: Any, **args: Any) -> httpx.Response:

@@ -12,17 +12,19 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.auth import Keys, Level
+from jackfield.entrypoints.http.auth import Keys
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.route_table import ROUTES, HttpRoute
+from jackfield.entrypoints.http.route_table import ROUTES
 from jackfield.entrypoints.http.service import Service
+from jackfield.hookspecs import Route
+from jackfield.hookspecs import RouteLevel as Level
 
 API, ADMIN = "sk-ordinary", "sk-admin"
 BOTH = {"api_key": API, "admin_api_key": ADMIN}
 OPEN_PATHS = {"/health", "/ready", "/ping"}
 
 
-def path_of(route: HttpRoute) -> str:
+def path_of(route: Route) -> str:
     return route.path.replace("{model:path}", "some/model")
 
 
@@ -43,7 +45,11 @@ async def status(args: dict[str, Any], method: str, path: str, headers: Any = ()
     return answer.status_code
 
 
-def walk() -> Iterator[tuple[HttpRoute, str]]:
+def api_key(key: str) -> list[tuple[str, str]]:
+    return [("x-api-key", key)]
+
+
+def walk() -> Iterator[tuple[Route, str]]:
     for route in ROUTES:
         for method in route.methods:
             yield route, method
@@ -67,7 +73,7 @@ def test_the_open_list_is_written_and_short() -> None:
 
 
 @pytest.mark.parametrize(("route", "method"), WALK)
-async def test_every_route_with_every_credential(route: HttpRoute, method: str) -> None:
+async def test_every_route_with_every_credential(route: Route, method: str) -> None:
     path = path_of(route)
     refused = {
         "none": [],
@@ -81,6 +87,14 @@ async def test_every_route_with_every_credential(route: HttpRoute, method: str) 
         "twice": bearer(API) + bearer(ADMIN),
         "not ascii": [("authorization", b"Bearer \xe9\xff")],
         "query": [],
+        "x-api-key wrong": api_key("sk-wrong"),
+        "x-api-key empty": api_key(""),
+        "x-api-key with a scheme": api_key(f"Bearer {API}"),
+        "x-api-key twice": api_key(API) + api_key(API),
+        "both, and they differ": bearer(API) + api_key(ADMIN),
+        "both, and the first is wrong": bearer("sk-wrong") + api_key(ADMIN),
+        "both, and the second is wrong": bearer(ADMIN) + api_key("sk-wrong"),
+        "x-api-key beside another scheme": bearer("user:word", "Basic") + api_key(ADMIN),
     }
     for name, headers in refused.items():
         where = f"{path}?api_key={API}" if name == "query" else path
@@ -89,12 +103,20 @@ async def test_every_route_with_every_credential(route: HttpRoute, method: str) 
     ordinary = await status(BOTH, method, path, bearer(API))
     assert (ordinary == 403) is (route.level is Level.ADMIN)
     assert ordinary != 401
-    for headers in (bearer(ADMIN), bearer(ADMIN, "bearer"), bearer(ADMIN, "BEARER")):
+    assert await status(BOTH, method, path, api_key(API)) == ordinary
+    right = (
+        bearer(ADMIN),
+        bearer(ADMIN, "bearer"),
+        bearer(ADMIN, "BEARER"),
+        api_key(ADMIN),
+        bearer(ADMIN) + api_key(ADMIN),
+    )
+    for headers in right:
         assert await status(BOTH, method, path, headers) not in (401, 403)
 
 
 @pytest.mark.parametrize(("route", "method"), WALK)
-async def test_one_key_alone(route: HttpRoute, method: str) -> None:
+async def test_one_key_alone(route: Route, method: str) -> None:
     path = path_of(route)
     # The ordinary key never opens admin routes, not even when there is no other.
     expected = {Level.OPEN: {}, Level.KEY: {"": 401}, Level.ADMIN: {"": 401, API: 403}}[route.level]
@@ -116,7 +138,7 @@ async def test_what_is_not_in_the_table_is_denied_before_it_is_not_found(path: s
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-async def test_options_does_nothing(route: HttpRoute) -> None:
+async def test_options_does_nothing(route: Route) -> None:
     headers = [("origin", "http://evil.example"), ("access-control-request-method", "POST")]
     denied = await status(BOTH, "OPTIONS", path_of(route), headers)
     assert denied == (405 if route.level is Level.OPEN else 401)

@@ -11,7 +11,6 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from jackfield.entrypoints.http import protocol
 from jackfield.entrypoints.http.protocol import HttpProtocol
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -39,7 +38,7 @@ async def connect(port: int, data: bytes) -> Streams:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(HttpProtocol, "head_seconds", 0.05)
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", REQUEST[:-2]])

@@ -32,6 +32,7 @@ OURS = {
     "ops": "jackfield-ops-torch",
     "metrics": "jackfield-observability-prometheus",
     "observer": "jackfield-observability-jsonl",
+    "parser": "jackfield-parser-tools",
 }
 
 
@@ -76,9 +77,25 @@ def standard() -> list[PluginRow]:
         row("loader", "gguf", files=("*.gguf",)),
         row("loader", "safetensors", files=("*.safetensors", "*.safetensors.index.json")),
         row("loader", "dummy"),
-        row("worker", "torch", priority=10, needs=("attention", "ops", "model", "loader"), devices=("cpu", "cuda")),
+        row(
+            "worker",
+            "torch",
+            priority=10,
+            needs=("attention", "ops", "model", "loader"),
+            devices=("cpu", "cuda"),
+            features=("token_masks",),
+        ),
         row("worker", "simulated", distribution="jackfield-worker-simulated", priority=-10),
         row("ops", "torch", priority=10),
+        row("parser", "hermes", features=("tool_calls",), templates=(("<tool_call>",),)),
+        row("parser", "xml", features=("tool_calls",), templates=(("<tool_call>", "<function="),)),
+        row(
+            "parser",
+            "think",
+            distribution="jackfield-parser-reasoning",
+            features=("reasoning",),
+            templates=(("</think>",),),
+        ),
         row("metrics", "prometheus"),
         row("observer", "jsonl"),
     ]
@@ -90,7 +107,13 @@ def catalogue(*more: PluginRow, without: str | None = None) -> Catalogue:
     return Catalogue(tuple(sorted([*kept, *more], key=lambda r: (r.kind, r.name, r.distribution))))
 
 
-def facts(*, features: frozenset[str] = frozenset(), files: tuple[str, ...] = ("m.gguf",), **config: Any) -> ModelFacts:
+def facts(
+    *,
+    features: frozenset[str] = frozenset(),
+    files: tuple[str, ...] = ("m.gguf",),
+    chat_template: str = "",
+    **config: Any,
+) -> ModelFacts:
     layer = AttentionLayer(id=0, group="full", num_heads=9, num_kv_heads=3, head_size=64, v_head_size=64, scale=0.125)
     group = KVGroup(name="full", kind="full", layers=(0,), num_kv_heads=3, head_size=64, v_head_size=64)
     parsed = ModelConfig.from_hf(embedded_config() | config, source="config.json")
@@ -105,7 +128,7 @@ def facts(*, features: frozenset[str] = frozenset(), files: tuple[str, ...] = ("
         groups=(group,),
         features=features,
     )
-    return ModelFacts(name="m", file=files[0], files=files, config=parsed, shape=shape)
+    return ModelFacts(name="m", file=files[0], files=files, config=parsed, shape=shape, chat_template=chat_template)
 
 
 def resolved(

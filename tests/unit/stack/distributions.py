@@ -65,6 +65,8 @@ def plugin_row(kind: str, name: str, **more: Any) -> dict[str, Any]:
         row["layouts"] = ["nhd-paged"]
     if kind == "model":
         row["architectures"] = ["LlamaForCausalLM"]
+    if kind == "parser":
+        row["features"] = ["tool_calls"]
     row |= more
     return {key: value for key, value in row.items() if value is not None}
 

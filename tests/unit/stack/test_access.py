@@ -37,6 +37,7 @@ def test_installing_a_stranger_of_highest_priority_in_every_kind_changes_neither
         "model": {"architectures": ["LlamaForCausalLM"]},
         "loader": {"files": ["*.gguf"]},
         "cache": {"features": ["cached_tokens", "forest"]},
+        "parser": {"features": ["tool_calls"], "templates": ["<|im_start|>"]},
     }
     rows = [plugin_row(kind, f"loud-{kind.replace('_', '-')}", priority=1000, **more.get(kind, {})) for kind in KINDS]
     live_site.add("acme-everything", *rows)

@@ -34,7 +34,7 @@ class Source(ModelSource):
         return json.loads(text)
 
     def tokenizer(self):
-        raise NotImplementedError
+        raise ModelSourceError(f"{self.path} has no tokenizer")
 
     def weights(self, shard):
         raise NotImplementedError

@@ -30,7 +30,38 @@ def test_the_default_stack() -> None:
 
 def test_plugins_stand_in_the_order_of_the_kinds() -> None:
     order = [plugin.kind for plugin in resolved(observer=(PluginUse(plugin="jsonl"),)).stack.plugins]
-    assert order == [kind for kind in KINDS if KINDS[kind].exclusive or kind == "observer"]
+    assert order == [
+        kind for kind in KINDS if (KINDS[kind].exclusive and not KINDS[kind].optional) or kind == "observer"
+    ]
+
+
+def test_a_run_can_do_without_a_grammar_backend() -> None:
+    backend = row("grammar", "mine", distribution="jackfield-ops-torch")
+    stranger = row("grammar", "other", distribution="acme")
+    able = catalogue(backend)
+    unable = catalogue(
+        backend, row("worker", "plain", distribution="jackfield-ops-torch", priority=11), without="worker"
+    )
+    found = resolved(able)
+    assert names(found)["grammar"] == found.args.grammar_backend == "mine"
+    off = resolved(able, grammar_backend="none")
+    assert "grammar" not in names(off)
+    assert reason(off, "grammar", "mine") == "--grammar-backend is none"
+    alone = resolved(catalogue(stranger))
+    assert alone.args.grammar_backend == "none"
+    assert "acme is not one of our distributions" in reason(alone, "grammar", "other")
+    cases: list[tuple[Catalogue, dict[str, Any], str]] = [
+        (unable, {}, "applies no token masks"),
+        (able, {"skip_tokenizer_init": True}, "--skip-tokenizer-init leaves no vocabulary"),
+    ]
+    for rows, more, why in cases:
+        without = resolved(rows, **more)
+        assert without.args.grammar_backend == "none"
+        assert why in reason(without, "grammar", "mine")
+        with pytest.raises(ConfigurationError, match=f"--grammar-backend: .*{why}"):
+            resolved(rows, grammar_backend="mine", **more)
+    with pytest.raises(ConfigurationError, match=r"no grammar plugin 'mime'.*did you mean 'mine'"):
+        resolved(able, grammar_backend="mime")
 
 
 def test_every_installed_plugin_is_chosen_or_rejected_with_a_reason() -> None:
@@ -56,6 +87,7 @@ def test_each_candidate_of_each_kind_has_its_own_reason(kind: str) -> None:
     """Broken, in conflict, of a stranger, denied, for naming alone: whatever the kind."""
     more: dict[str, Any] = {"architectures": ("LlamaForCausalLM",)} if kind == "model" else {}
     more |= {"files": ("*.gguf",)} if kind == "loader" else {}
+    more |= {"features": ("tool_calls",), "templates": (("<tool_call>",),)} if kind == "parser" else {}
     twins = [
         row(kind, "twin", distribution=f"acme-{side}", status=Status.CONFLICT, problem="a and b offer it")
         for side in "ab"
@@ -67,7 +99,7 @@ def test_each_candidate_of_each_kind_has_its_own_reason(kind: str) -> None:
         row(kind, "shy", distribution="jackfield-ops-torch", priority=-1, **more),
         *twins,
     )
-    resolution = resolved(rows, plugin_deny=(f"{kind}.denied",))
+    resolution = resolved(rows, model=facts(chat_template="<tool_call>"), plugin_deny=(f"{kind}.denied",))
     told = {(r.name, r.origin): r.reason for r in resolution.stack.rejected if r.kind == kind}
     chosen = {plugin.name for plugin in resolution.stack.of(kind)}
     assert {name for name, _ in told} | chosen == {r.name for r in rows.rows(kind)}
@@ -359,7 +391,7 @@ def test_two_uses_of_an_observer_are_two_instances_in_the_order_of_the_stack() -
 def test_without_the_model_what_depends_on_it_is_open_and_noted() -> None:
     resolution = resolve(ServerArgs(options={"loader.gguf": {"x": 1}}), CPU, None, catalogue())
     assert {"loader", "model"}.isdisjoint(names(resolution))
-    assert len(resolution.notes) == 2
+    assert len(resolution.notes) == 3
     with pytest.raises(ConfigurationError, match="did you mean 'radix'"):
         resolve(ServerArgs(cache_policy="radx"), CPU, None, catalogue())
     with pytest.raises(ConfigurationError, match="did you mean 'llama'"):

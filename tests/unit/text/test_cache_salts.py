@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.fields.cache_salt import MAX_CACHE_SALT_CHARS, cache_salts
+from jackfield.managers.fields.cache_salt import cache_salts
+from jackfield.managers.fields.limits import DEFAULT_LIMITS
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.scheduler.request import cache_namespace
 
@@ -19,7 +20,7 @@ from jackfield.managers.scheduler.request import cache_namespace
         ("a", 2, ["a", "a"]),
         (["a", None], 2, ["a", None]),
         (("a", "b"), 2, ["a", "b"]),
-        ("é" * MAX_CACHE_SALT_CHARS, 1, ["é" * MAX_CACHE_SALT_CHARS]),
+        ("é" * DEFAULT_LIMITS.max_cache_salt_length, 1, ["é" * DEFAULT_LIMITS.max_cache_salt_length]),
     ],
 )
 def test_one_for_all_or_one_for_each(given: Any, count: int, salts: list[str | None]) -> None:
@@ -52,7 +53,7 @@ def test_the_namespace_holds_a_hash_and_the_weight_version() -> None:
     assert salted == cache_namespace("7", 0, "hunter2")
     others = [("7", 0, None), ("7", 0, "hunter3"), ("8", 0, "hunter2"), ("7", 1, "hunter2")]
     assert len({salted, *(cache_namespace(*parts) for parts in others)}) == 5
-    assert len(cache_namespace("7", 0, "x" * MAX_CACHE_SALT_CHARS)) == len(salted)
+    assert len(cache_namespace("7", 0, "x" * DEFAULT_LIMITS.max_cache_salt_length)) == len(salted)
 
 
 def test_a_request_does_not_show_its_salt() -> None:

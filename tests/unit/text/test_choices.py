@@ -9,28 +9,34 @@ import pytest
 from jackfield.config.errors import ConfigurationError
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.choices import (
-    MAX_N,
     asks_for_several,
     choice_label,
     choice_seed,
     choices_asked,
 )
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.sampling_params import check_defaults
 from jackfield.managers.requests.generate_request import GenerateRequest
+
+MAX_N = DEFAULT_LIMITS.max_choices
+
+
+def most_together(most: int) -> RequestLimits:
+    return RequestLimits(max_prompts_per_request=most)
 
 
 def refused(*sampling: dict[str, Any], most: int = 1024) -> RequestError:
     with pytest.raises(RequestError) as caught:
-        choices_asked(sampling, most_together=most)
+        choices_asked(sampling, most_together(most))
     assert caught.value.status_code == 400
     assert len(caught.value.message) < 400
     return caught.value
 
 
 def test_absent_null_and_one_are_one() -> None:
-    assert choices_asked([{}, {"n": None}, {"n": 1}], most_together=3) == 1
-    assert choices_asked([{"n": 4, "best_of": 4}, {"n": 4}], most_together=8) == 4
-    assert choices_asked([], most_together=8) == 1
+    assert choices_asked([{}, {"n": None}, {"n": 1}], most_together(3)) == 1
+    assert choices_asked([{"n": 4, "best_of": 4}, {"n": 4}], most_together(8)) == 4
+    assert choices_asked([], most_together(8)) == 1
 
 
 @pytest.mark.parametrize("bad", [0, -1, MAX_N + 1, 10**9, 10**30, True, 2.0, "2", [2], {}])
@@ -40,12 +46,12 @@ def test_b85_the_ceiling_and_the_type(name: str, bad: Any) -> None:
 
 
 def test_a_call_is_bounded_as_a_whole() -> None:
-    assert choices_asked([{"n": 4}] * 8, most_together=32) == 4
+    assert choices_asked([{"n": 4}] * 8, most_together(32)) == 4
     told = refused(*[{"n": 4}] * 9, most=32)
     assert told.param == "n"
     assert "36" in told.message and "32" in told.message and "--max-prompts-per-request" in told.message  # noqa: PT018
     # Without choices the bound is that of the prompts, which is not looked at here.
-    assert choices_asked([{}] * 100, most_together=32) == 1
+    assert choices_asked([{}] * 100, most_together(32)) == 1
 
 
 def test_all_prompts_have_the_same_n_and_best_of_says_nothing_else() -> None:

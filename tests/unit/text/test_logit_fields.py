@@ -11,7 +11,7 @@ import pytest
 from jackfield.config.errors import ConfigurationError
 from jackfield.ipc.messages import SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
-from jackfield.managers.fields.sampling_checks import MAX_LOGIT_BIAS
+from jackfield.managers.fields.limits import DEFAULT_LIMITS
 from jackfield.managers.fields.sampling_params import check_defaults, make_sampling_params
 from jackfield.managers.fields.worker_features import FEATURE_OF, WorkerFeatures
 from jackfield.managers.scheduler.request import Request
@@ -69,8 +69,9 @@ def test_a_bias_is_a_number_from_minus_to_plus_a_hundred(bias: Any) -> None:
 
 
 def test_b85_a_bias_holds_a_bounded_number_of_ids() -> None:
-    assert len(make(logit_bias=dict.fromkeys(range(MAX_LOGIT_BIAS), 1)).logit_bias) == MAX_LOGIT_BIAS
-    assert str(MAX_LOGIT_BIAS) in refused(logit_bias={str(i): 1 for i in range(50_000)}).message
+    most = DEFAULT_LIMITS.max_logit_bias
+    assert len(make(logit_bias=dict.fromkeys(range(most), 1)).logit_bias) == most
+    assert str(most) in refused(logit_bias={str(i): 1 for i in range(50_000)}).message
     assert "twice" in refused(logit_bias={"5": 1, 5: 2}).message
     for value in ([1], "5", 5, [[5, 1]]):
         assert refused(logit_bias=value).param == "logit_bias"

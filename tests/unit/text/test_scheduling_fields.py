@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.fields.scheduling import MAX_TENANT_CHARS, SchedulingFields, scheduling_fields
+from jackfield.managers.fields.limits import DEFAULT_LIMITS
+from jackfield.managers.fields.scheduling import SchedulingFields, scheduling_fields
 
 
 def test_what_is_not_given_is_neutral() -> None:
@@ -38,7 +39,7 @@ def test_deadlines_that_are_taken(value: Any) -> None:
     assert fields.deadline == value
 
 
-@pytest.mark.parametrize("value", ["a", "Straße 7", "x" * MAX_TENANT_CHARS])
+@pytest.mark.parametrize("value", ["a", "Straße 7", "x" * DEFAULT_LIMITS.max_tenant_length])
 def test_tenants_that_are_taken(value: str) -> None:
     assert scheduling_fields(None, value, None, 1)[0].tenant == value
 

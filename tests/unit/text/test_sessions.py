@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.session import SessionParams, session_params
-from jackfield.managers.sessions.sessions import MAX_TURNS, SessionLimits, Sessions, Turn
+from jackfield.managers.sessions.sessions import SessionLimits, Sessions, Turn
 from jackfield.observability.clock import ManualClock
 
 
@@ -124,12 +124,12 @@ def test_tokens_are_bounded_with_what_a_running_answer_may_add(sessions: Session
 
 
 def test_turns_are_bounded_too(clock: ManualClock) -> None:
-    store = Sessions(clock, SessionLimits(sessions=1, tokens=10**6, timeout=100.0))
+    store = Sessions(clock, SessionLimits(sessions=1, tokens=10**6, timeout=100.0, turns=40))
     one = store.open()
-    for number in range(MAX_TURNS):
+    for number in range(40):
         turn(store, one, f"t{number}", [1], [], rid=None if number == 0 else "t0")
-    refused(lambda: begin(store, one, "more", [1]), "session_params", f"has {MAX_TURNS} turns")
-    assert store.numbers() == {"open": 1, "tokens": MAX_TURNS}
+    refused(lambda: begin(store, one, "more", [1]), "session_params", "has 40 turns")
+    assert store.numbers() == {"open": 1, "tokens": 40}
     assert turn(store, one, "anew", [1], [2], rid="t0", replace=True) == [1]
     assert store.numbers() == {"open": 1, "tokens": 3}
 

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.limits import DEFAULT_LIMITS
 from jackfield.managers.fields.sampling_params import make_sampling_params
 from jackfield.managers.text.regex_width import PatternError, width
 from jackfield.managers.text.stop import StopMatcher
-from jackfield.managers.text.stop_regex import MAX_MATCH_CHARS, StopRegex, stop_regexes
+from jackfield.managers.text.stop_regex import StopRegex, check_match_length, stop_regexes
 
 WIDTHS: list[tuple[str, tuple[int, int | None]]] = [
     ("abc", (3, 3)),
@@ -56,6 +57,11 @@ REFUSED = [
 ]  # fmt: skip
 
 
+def compiled(pattern: str) -> StopRegex:
+    check_match_length(pattern, DEFAULT_LIMITS.max_stop_regex_match)
+    return StopRegex(pattern)
+
+
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_what_is_not_taken_is_a_400_that_names_the_pattern(pattern: str) -> None:
     with pytest.raises(RequestError) as caught:
@@ -63,7 +69,7 @@ def test_what_is_not_taken_is_a_400_that_names_the_pattern(pattern: str) -> None
     assert caught.value.param == "stop_regex"
     assert repr(pattern)[:60] in caught.value.message
     with pytest.raises(PatternError):
-        StopRegex(pattern)
+        compiled(pattern)
 
 
 @pytest.mark.parametrize("bad", [5, [5], {"a": 1}, b"a", True, ["a"] * 33, "a" * 257, "\ud800"])
@@ -79,7 +85,9 @@ def test_what_is_taken() -> None:
     nothings: tuple[Any, ...] = (None, [])
     for nothing in nothings:
         assert make_sampling_params({"stop_regex": nothing}, defaults={}, vocab_size=10).stop_regex == ()
-    assert StopRegex(f".{{{MAX_MATCH_CHARS}}}").longest == MAX_MATCH_CHARS
+    longest = DEFAULT_LIMITS.max_stop_regex_match
+    check_match_length(f".{{{longest}}}", longest)
+    assert StopRegex(f".{{{longest}}}").longest == longest
 
 
 def test_the_first_to_end_wins_and_then_the_longest() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jackfield.managers.chat.template_budget import MAX_LOOP_STEPS
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.limits import DEFAULT_LIMITS
 from jackfield.managers.template_manager import TemplateManager
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -50,9 +50,9 @@ def test_loops_keep_what_templates_use_of_them(tmp_path: Path) -> None:
 
 def test_a_long_conversation_is_within_the_budget(tmp_path: Path) -> None:
     source = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    many = HELLO * 10_000
-    assert len(many) * 10 < MAX_LOOP_STEPS
-    assert manager(tmp_path, source).render(many) == "hello" * 10_000
+    many = HELLO * DEFAULT_LIMITS.max_messages
+    assert len(many) * 10 < DEFAULT_LIMITS.max_template_steps
+    assert manager(tmp_path, source).render(many) == "hello" * len(many)
 
 
 def test_each_rendering_has_a_budget_of_its_own(tmp_path: Path) -> None:

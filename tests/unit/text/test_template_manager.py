@@ -15,6 +15,7 @@ from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat.content_format import ContentFormat, content_format
 from jackfield.managers.chat.environment import chat_environment
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.text.tokenizer import Tokenizer
 
@@ -252,7 +253,7 @@ def test_output_out_of_hand_is_stopped() -> None:
         tokenizer_json=b"",
         chat_template="{% for i in range(90000) %}{% for j in range(90000) %}xxxxxxxx{% endfor %}{% endfor %}",
     )
-    refused(lambda: TemplateManager(files, max_chars=10_000).render(HELLO), "messages")
+    refused(lambda: TemplateManager(files, limits=RequestLimits(max_template_chars=10_000)).render(HELLO), "messages")
 
 
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", 7])

@@ -27,11 +27,13 @@ WORDS: Mapping[str, KindWords] = MappingProxyType(
         "schedule_policy": KindWords("policy", "policy"),
         "event_loop": KindWords("loop", "loop"),
         "gate": KindWords("gate", "gate"),
+        "grammar": KindWords("grammar", "backend"),
         "model": KindWords("model", "model", torch=True),
         "loader": KindWords("loader", "source"),
         "worker": KindWords("worker", "worker"),
         "ops": KindWords("ops", "operators", torch=True),
         "logits_processor": KindWords("processor", "processor", torch=True),
+        "routes": KindWords("routes", "protocol"),
         "metrics": KindWords("sink", "sink"),
         "observer": KindWords("observer", "observer"),
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jackfield import hookspecs
 from jackfield.config.errors import ConfigurationError, did_you_mean, refuse
-from jackfield.config.names import AUTO, normalise_name
+from jackfield.config.names import AUTO, NONE, normalise_name
 from jackfield.entrypoints.authoring.kind_words import WORDS
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.discovery.catalogue import Catalogue
@@ -78,6 +78,8 @@ def new_package(
     problems: list[str] = []
     if plugin == AUTO:
         problems.append(f"{AUTO!r} is the word that asks for a choice; no plugin may have this name")
+    if plugin == NONE:
+        problems.append(f"{NONE!r} is the word that asks for no plugin; no plugin may have this name")
     problems += [
         f"{row.origin} offers the {known_kind} {plugin!r} already: choose another name"
         for row in catalogue.find(known_kind, plugin)

@@ -52,8 +52,10 @@ class Named:
     def _of(self, kind: Kind) -> dict[str, str]:
         """Instance -> plugin, as they are named."""
         if not kind.exclusive:
-            return {use.instance: use.plugin for use in self.args.uses(kind.name)}
-        phases = ("prefill", "decode") if kind.name == "attention" else (None,)
+            from jackfield.config.names import AUTO
+
+            return {use.instance: use.plugin for use in self.args.uses(kind.name) if use.plugin != AUTO}
+        phases = tuple(kind.parts) or (None,)
         names = [self.args.plugin_for(kind.name, phase) for phase in phases]
         return {name: name for name in names if name is not None}
 
@@ -67,9 +69,7 @@ def read_named(words: Sequence[str], environ: Mapping[str, str]) -> Named:
     fields = {
         "plugin",
         "plugin_deny",
-        "prefill_attention_backend",
-        "decode_attention_backend",
-        *(kind.field for kind in KINDS.values()),
+        *(field for kind in KINDS.values() for field in kind.fields),
     }
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     add_server_args(parser, only=fields)

@@ -220,7 +220,8 @@ def _kind(word: str) -> Kind | None:
 
 
 def _words(kind: Kind) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((kind.field.replace("_", "-"), kind.name.replace("_", "-"))))
+    fields = (kind.field,) if kind.has_common_field else kind.fields
+    return tuple(dict.fromkeys(word.replace("_", "-") for word in (*fields, kind.name)))
 
 
 def _folded(path: str) -> str:

@@ -14,6 +14,7 @@ from jackfield.stack.digest import content_digest
 from jackfield.stack.discovery.catalogue import PluginRow, Status
 from jackfield.stack.report import row_report
 from jackfield.stack.selection.checks import manifest_of
+from jackfield.stack.selection.choice import flag_of
 
 
 def show(rows: tuple[PluginRow, ...], *, as_json: bool) -> None:
@@ -66,7 +67,7 @@ def _details(row: PluginRow) -> dict[str, Any]:
         "findings": [],
     }
     if row.kind in KINDS:
-        details["flag"] = KINDS[row.kind].flag
+        details["flag"] = flag_of(row)
         details["contract_of_core"] = KINDS[row.kind].contract_version
     if row.manifest is not None:
         details = _plain(row) | details

@@ -28,6 +28,7 @@ def run(namespace: argparse.Namespace) -> int:
     # Imported here, so that a refused flag is told without waiting for them.
     import asyncio
 
+    from jackfield.entrypoints.http.route_rules import check_plugin_routes
     from jackfield.entrypoints.http.server import CannotListen, Server, bind
     from jackfield.entrypoints.launcher import launch
     from jackfield.entrypoints.plan import with_topology
@@ -40,7 +41,7 @@ def run(namespace: argparse.Namespace) -> int:
         return 1
 
     async def serve() -> int:
-        return await Server(args, lambda: launch(args, provenance)).run(sock)
+        return await Server(args, lambda: launch(args, provenance, on_routes=check_plugin_routes)).run(sock)
 
     with sock:
         return asyncio.run(serve())

@@ -1,8 +1,9 @@
 """The ASGI application: from a scope to a handler of the route table and back, with everything that routes have in common.
 
-In this order: request id, host, key, route, state of the server, ceilings, body. All of it looks at `scope["path"]`, which is
-what was matched; nothing is rebuilt from headers. When the client goes away, the handler's task is cancelled, and the handlers
-end their requests when that happens.
+In this order: head, request id, host, origin, key, route, state of the server, ceilings, body. All of it looks at
+`scope["path"]`, which is what was matched; nothing is rebuilt from headers. When the client goes away, the handler's task is
+cancelled, and the handlers end their requests when that happens. At the end the request is counted, and logged if that was
+asked for.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from jackfield.entrypoints.http.body import ClientGone, parse_json, read_body
+from jackfield.entrypoints.http.cors import Headers
+from jackfield.entrypoints.http.entries import Entries, Entry
 from jackfield.entrypoints.http.errors import ApiError, api_error
-from jackfield.entrypoints.http.exchange import Exchange, json_response
-from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES, HttpRoute
+from jackfield.entrypoints.http.exchange import Exchange
+from jackfield.entrypoints.http.replies import send_answer, send_stream
+from jackfield.entrypoints.http.request_log import Ended, RequestLog
+from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES
 from jackfield.entrypoints.http.service import Service
+from jackfield.entrypoints.plugin_routes import PluginRoutes
+from jackfield.hookspecs import Route, RouteAnswer, RouteLevel
+from jackfield.stack.errors import PluginStop
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +38,17 @@ _LABEL = re.compile(r"[!-~]+")
 
 
 class App:
-    def __init__(self, service: Service, routes: Sequence[HttpRoute] = ROUTES) -> None:
+    """routes: the core's own; those of plugins come with `add`, once the replica that has loaded them is up."""
+
+    def __init__(self, service: Service, routes: Sequence[Route] = ROUTES, *, complete: bool = True) -> None:
+        """complete: nothing comes by `add`."""
         self.service = service
-        self._routes = [(compile_path(route.path)[0], route) for route in routes]
+        self.entries = Entries(routes, complete=complete)
+        self._log = RequestLog.of(service.args)
+
+    def add(self, plugins: Sequence[PluginRoutes]) -> None:
+        """The routes of plugins, of which `route_rules.check_plugin_routes` found nothing wrong."""
+        self.entries.add(plugins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,69 +56,109 @@ class App:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get("x-request-id", "")
         answer = _Answer(send, uuid.uuid4().hex)
+        exchange: Exchange | None = None
         try:
             self._check_head(scope)
+            found = self.entries.of_path(scope["path"])
+            answer.entry = None if found is None else found[0]
             self._check_label(given)
             answer.label = given or answer.label
             self.service.hosts.check(headers)
-            self.service.keys.check(self._level(scope["path"]), scope["headers"])
-            route, path = self._find(scope["path"], scope["method"])
+            level = DEFAULT_LEVEL if found is None else found[0].route.level
+            answer.headers = self.service.cors.headers(headers, admin=level is RouteLevel.ADMIN)
+            allowed = self.service.cors.preflight(scope["method"], headers, admin=level is RouteLevel.ADMIN)
+            if allowed is not None:
+                answer.headers += allowed
+                await send_answer(RouteAnswer(body=b"", status=204), answer.send)
+                return
+            self.service.keys.check(level, scope["headers"])
+            entry, path = self.entries.find(scope["path"], scope["method"])
             exchange = Exchange(
                 service=self.service,
-                body=None,
+                route=entry.route,
+                routes=self.entries.routes,
                 path=path,
-                query=_query(scope["query_string"]),
+                query=_query(scope["query_string"], self.service.args.max_query_fields),
                 headers=headers,
                 label=answer.label,
                 method=scope["method"],
             )
         except Exception as error:
-            await answer.refuse(scope, receive, api_error(error))
-            self._count(scope, answer, None, None)
+            await answer.refuse(scope, api_error(error))
+            self._ended(scope, answer, None, None)
             return
         try:
-            await self._handle(route, exchange, scope, receive, answer)
+            await self._handle(entry, exchange, scope, receive, answer)
         finally:
-            self._count(scope, answer, route, exchange.body)
+            self._ended(scope, answer, entry.route, exchange)
 
-    async def _handle(
-        self, route: HttpRoute, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer
-    ) -> None:
-        entered = False
+    async def _handle(self, entry: Entry, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        route, entered = entry.route, False
+        args = self.service.args
         try:
             if route.generates:
                 self.service.enter()
                 entered = True
             if route.request is not None and exchange.method not in ("GET", "HEAD"):
-                body = await read_body(exchange.headers, receive, self.service.args.max_request_bytes)
+                body = await read_body(exchange.headers, receive, args.max_request_bytes, args.receive_timeout)
                 # A long body is parsed on a thread, so that streams of other clients do not wait for it.
                 make = self._parse
                 if len(body) > INLINE_BYTES:
                     exchange.body = await self.service.in_thread(lambda: make(route, exchange.headers, body))
                 else:
                     exchange.body = make(route, exchange.headers, body)
-            await _unless_gone(receive, self._respond(route, exchange, scope, receive, answer))
+            await _unless_gone(receive, self._respond(entry, exchange, answer))
         except ClientGone:
             log.debug("request %s: the client has gone", exchange.label)
         except Exception as error:
-            await answer.refuse(scope, receive, api_error(error, exchange.names))
+            await answer.refuse(scope, self._told(exchange, error))
         finally:
             if entered:
                 self.service.leave()
 
-    async def _respond(
-        self, route: HttpRoute, exchange: Exchange, scope: Scope, receive: Receive, answer: _Answer
-    ) -> None:
-        response: ASGIApp = await route.handler(exchange)
-        await response(scope, receive, answer.send)
+    async def _respond(self, entry: Entry, exchange: Exchange, answer: _Answer) -> None:
+        reply = await entry.handle(exchange)
+        if isinstance(reply, RouteAnswer):
+            await send_answer(reply, answer.send)
+            return
+        await send_stream(
+            reply,
+            answer.send,
+            following=entry.following,
+            closing=entry.closing,
+            told=lambda error: self._told(exchange, error),
+        )
 
-    def _count(self, scope: Scope, answer: _Answer, route: HttpRoute | None, body: Any) -> None:
-        monitor = self.service.monitor
+    def _told(self, exchange: Exchange, error: Exception) -> ApiError:
+        """What the client hears of it."""
+        if isinstance(error, PluginStop):  # --plugin-faults raise
+            self.service.stop(error)
+        return api_error(error, exchange.names)
+
+    def _ended(self, scope: Scope, answer: _Answer, route: Route | None, exchange: Exchange | None) -> None:
+        monitor, path = self.service.monitor, None if route is None else route.path
+        body = None if exchange is None else exchange.body
         if monitor is not None and answer.status:
-            named = getattr(body, "model", None)
-            monitor.http_request(None if route is None else route.path, scope["method"], answer.status, named)
+            monitor.http_request(path, scope["method"], answer.status, getattr(body, "model", None))
+        if self._log is not None:
+            client = scope.get("client")
+            self._log.tell(
+                Ended(
+                    call_id=answer.label,
+                    method=scope["method"],
+                    path=scope["path"],
+                    client=None if client is None else f"{client[0]}:{client[1]}",
+                    route=path,
+                    status=answer.status,
+                    code=answer.code,
+                    duration_s=time.monotonic() - answer.began,
+                    started_s=None if answer.started is None else answer.started - answer.began,
+                    body=body,
+                    calls=[] if exchange is None else exchange.calls,
+                )
+            )
 
-    def _parse(self, route: HttpRoute, headers: Mapping[str, str], body: bytes) -> Any:
+    def _parse(self, route: Route, headers: Mapping[str, str], body: bytes) -> Any:
         assert route.request is not None
         args = self.service.args
         value = parse_json(headers, body, args.max_json_depth)
@@ -111,7 +167,8 @@ class App:
             most = getattr(args, ceiling)
             if isinstance(value.get(name), list) and len(value[name]) > most:
                 count = len(value[name])
-                raise ApiError(400, f"{name} holds {count} entries; at most {most} are allowed", param=name)
+                flag = "--" + ceiling.replace("_", "-")
+                raise ApiError(400, f"{name} holds {count} entries; at most {most} are allowed ({flag})", param=name)
         return route.request.model_validate(value)
 
     def _check_head(self, scope: Scope) -> None:
@@ -122,72 +179,72 @@ class App:
             len(path) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
         )
         if length > most:
-            raise ApiError(400, f"the head of the request may have at most {most} bytes", code="head_too_long")
+            raise ApiError(
+                400, f"the head of the request may have at most {most} bytes (--max-header-bytes)", code="head_too_long"
+            )
 
     def _check_label(self, label: str) -> None:
         longest = self.service.args.max_request_id_length
         if label and (len(label) > longest or not _LABEL.fullmatch(label)):
             raise ApiError(
                 400,
-                f"X-Request-Id has at most {longest} visible ASCII characters",
+                f"X-Request-Id has at most {longest} visible ASCII characters (--max-request-id-length)",
                 param="X-Request-Id",
                 code="invalid_value",
             )
 
-    def _level(self, path: str) -> Any:
-        return next((route.level for pattern, route in self._routes if pattern.fullmatch(path)), DEFAULT_LEVEL)
 
-    def _find(self, path: str, method: str) -> tuple[HttpRoute, dict[str, str]]:
-        for pattern, route in self._routes:
-            if (found := pattern.fullmatch(path)) is None:
-                continue
-            if method in route.methods or (method == "HEAD" and "GET" in route.methods):
-                return route, found.groupdict()
-            allowed = ", ".join(route.methods)
-            raise ApiError(
-                405,
-                f"{route.path} answers {allowed}, not {method[:20]}",
-                code="method_not_allowed",
-                headers={"allow": allowed},
-            )
-        raise ApiError(404, f"there is no route {path[:200]!r}", code="unknown_route")
-
-
-def _query(text: bytes) -> dict[str, str]:
+def _query(text: bytes, most: int) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=MAX_QUERY_FIELDS))
+        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=most))
     except ValueError:
-        raise ApiError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields", code="invalid_value") from None
+        raise ApiError(
+            400, f"the query may have at most {most} fields (--max-query-fields)", code="invalid_value"
+        ) from None
 
-
-MAX_QUERY_FIELDS = 100
 
 INLINE_BYTES = 64 * 2**10
 """A body up to this is parsed on the event loop, in well under a millisecond."""
 
 
 class _Answer:
-    """The sending side of one request: adds the request id, and knows the status that was sent; 0: none yet."""
+    """The sending side of one request: adds the request id, and knows the status that was sent; 0: none yet.
+
+    headers       of every answer to this request
+    code          of the error that was told
+    began, started   when the request came, and when its answer's status was sent; monotonic seconds
+    """
 
     def __init__(self, send: Send, label: str) -> None:
         self.label = label
         self.status = 0
+        self.code: str | None = None
+        self.headers: Headers = []
+        self.entry: Entry | None = None
+        self.began = time.monotonic()
+        self.started: float | None = None
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", []), (b"x-request-id", self.label.encode("ascii"))]
+            self.started = time.monotonic()
+            label = self.label.encode("ascii")
+            headers = [*message.get("headers", []), (b"x-request-id", label), *self.headers]
+            if self.entry is not None and self.entry.route.id_header:
+                headers.append((self.entry.route.id_header.lower().encode("ascii"), label))
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def refuse(self, scope: Scope, receive: Receive, error: ApiError) -> None:
+    async def refuse(self, scope: Scope, error: ApiError) -> None:
+        self.code = error.code
         if error.status >= 500 and error.status != 503:
             log.error("request %s (%s %s) ends with %d", self.label, scope["method"], scope["path"], error.status)
         if self.status:
             # The connection is of no use any more; the client sees it close in the middle of an answer.
             raise error
-        await json_response(error.body, error.status, error.headers)(scope, receive, self.send)
+        body = error.body if self.entry is None else self.entry.error_body(error, self.label)
+        await send_answer(RouteAnswer(body=body, status=error.status, headers=error.headers), self.send)
 
 
 async def _unless_gone(receive: Receive, work: Any) -> None:

@@ -1,29 +1,24 @@
 """Who may call what. Knows keys and levels, no routes.
 
 Policies
-  scheme        `Authorization: Bearer KEY`; the scheme's case does not count (RFC 9110), the key's does, one header only
+  scheme        `Authorization: Bearer KEY`; the scheme's case does not count (RFC 9110), the key's does, one header only. Or
+                `x-api-key: KEY`, as Anthropic's clients send it. Both: they must say the same
   the API key   opens everything but the admin routes
   the admin key opens everything. With --api-key alone the admin routes are closed: one key must not open them; with
                 --admin-api-key alone the others are open; with neither everything is open
   refusals      401 without a valid key, 403 for a valid key that is not an admin's
-  OPTIONS       is a method like any other: there is no CORS here, so no browser page of another origin may send JSON
+  OPTIONS       is a method like any other, but for the preflights that `cors` answers
 """
 
 from __future__ import annotations
 
-import enum
 import hmac
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.errors import ApiError
-
-
-class Level(enum.Enum):
-    OPEN = "open"
-    KEY = "key"
-    ADMIN = "admin"
+from jackfield.hookspecs import RouteLevel
 
 
 class Keys:
@@ -35,17 +30,17 @@ class Keys:
         self._api = None if api_key is None else api_key.encode()
         self._admin = None if admin_api_key is None else admin_api_key.encode()
 
-    def check(self, level: Level, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def check(self, level: RouteLevel, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """headers: lower-case names. Raises ApiError 401 or 403."""
-        if level is Level.OPEN or (self._api is None and self._admin is None):
+        if level is RouteLevel.OPEN or (self._api is None and self._admin is None):
             return
-        if level is Level.KEY and self._api is None:
+        if level is RouteLevel.KEY and self._api is None:
             return
-        given = _bearer([value for name, value in headers if name == b"authorization"])
+        given = _given(list(headers))
         # Both are always compared, so that the time says nothing about which of them was nearly right.
         is_api = _same(given, self._api)
         is_admin = _same(given, self._admin)
-        if is_admin or (is_api and level is Level.KEY):
+        if is_admin or (is_api and level is RouteLevel.KEY):
             return
         if is_api:
             text = "this key may not use admin routes"
@@ -54,7 +49,7 @@ class Keys:
             raise ApiError(403, text, type="permission_error", code="admin_key_required")
         raise ApiError(
             401,
-            "a valid key is needed: Authorization: Bearer KEY",
+            "a valid key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
             type="authentication_error",
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
@@ -106,11 +101,18 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _bearer(values: Sequence[bytes]) -> bytes:
-    """The key that was sent; b"" if there is none, or more than one."""
-    if len(values) != 1:
+def _given(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The key that was sent; b"" if there is none, or if there are several that differ."""
+    keys = [_bearer(value) for name, value in headers if name == b"authorization"]
+    plain = [value.strip(b" ") for name, value in headers if name == b"x-api-key"]
+    if len(keys) > 1 or len(plain) > 1 or len({*keys, *plain}) != 1:
         return b""
-    scheme, _, key = values[0].partition(b" ")
+    return (keys or plain)[0]
+
+
+def _bearer(value: bytes) -> bytes:
+    """b"" for another scheme."""
+    scheme, _, key = value.partition(b" ")
     return key.strip(b" ") if scheme.lower() == b"bearer" else b""
 
 

@@ -6,33 +6,28 @@ Bytes are counted as they come, so that a body that lies about its length, or st
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from jackfield.entrypoints.http.errors import ApiError
-
-BODY_SECONDS = 60.0
-"""A client that takes longer to send its body is told 408. Until then it holds one of --max-concurrent-requests, which so
-bounds the memory of bodies, too."""
-
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+from jackfield.managers.fields.nesting import text_is_deeper
 
 
 class ClientGone(Exception):
     """The client closed the connection before it had its answer."""
 
 
-async def read_body(headers: Mapping[str, str], receive: Any, limit: int) -> bytes:
-    """Raises ApiError 413, 400 or 408, and ClientGone."""
+async def read_body(headers: Mapping[str, str], receive: Any, limit: int, seconds: float) -> bytes:
+    """Raises ApiError 413, 400, or 408 after so many seconds, and ClientGone. Until then it holds one of
+    --max-concurrent-requests, which so bounds the memory of bodies, too."""
     stated = headers.get("content-length")
     if stated is not None and stated.isdecimal() and (len(stated) > 18 or int(stated) > limit):
         raise _too_long(limit)
     chunks, length = [], 0
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -45,7 +40,9 @@ async def read_body(headers: Mapping[str, str], receive: Any, limit: int) -> byt
                 if not message.get("more_body", False):
                     return b"".join(chunks)
     except TimeoutError:
-        raise ApiError(408, f"the body did not arrive within {BODY_SECONDS:g} s", code="request_timeout") from None
+        raise ApiError(
+            408, f"the body did not arrive within {seconds:g} s (--receive-timeout)", code="request_timeout"
+        ) from None
 
 
 def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int) -> dict[str, Any]:
@@ -57,7 +54,10 @@ def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int) -> dict[
             f"the body must be JSON with Content-Type: application/json, not {kind[:80]!r}",
             code="unsupported_media_type",
         )
-    check_depth(body, max_depth)
+    if text_is_deeper(body, max_depth):
+        raise ApiError(
+            400, f"the body is nested deeper than {max_depth} levels (--max-json-depth)", code="json_too_deep"
+        )
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -67,20 +67,5 @@ def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int) -> dict[
     return value
 
 
-def check_depth(body: bytes, max_depth: int) -> None:
-    """Raises ApiError for lists and objects nested deeper than `max_depth`. One pass over the text, no recursion."""
-    if body.count(b"[") + body.count(b"{") <= max_depth:
-        return
-    depth = 0
-    for token in _TOKENS.finditer(body):
-        first = token.group()[:1]
-        if first in b"[{":
-            depth += 1
-            if depth > max_depth:
-                raise ApiError(400, f"the body is nested deeper than {max_depth} levels", code="json_too_deep")
-        elif first in b"]}":
-            depth -= 1
-
-
 def _too_long(limit: int) -> ApiError:
-    return ApiError(413, f"the body may have at most {limit} bytes", code="request_too_large")
+    return ApiError(413, f"the body may have at most {limit} bytes (--max-request-bytes)", code="request_too_large")

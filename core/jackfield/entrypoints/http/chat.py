@@ -10,34 +10,32 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import msgspec
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import GOES_ON, Exchange, check_model, ending, json_response, usage
+from jackfield.entrypoints.http.exchange import GOES_ON, Exchange, Reply, check_model, ending, json_response, usage
 from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
 from jackfield.entrypoints.http.openai_logprobs import ChatLogprobs, chat_fields
 from jackfield.entrypoints.http.schemas.openai import CHAT_NOT_YET, ChatBody, Message
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
+from jackfield.entrypoints.http.template_kwargs import checked_template_kwargs
 from jackfield.managers.requests.capacity import check_capacity
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
 
 KIND, CHUNK = "chat.completion", "chat.completion.chunk"
-_SIMPLE = (str, int, float, bool)
 
 
-async def chat_completions(exchange: Exchange) -> ASGIApp:
+async def chat_completions(exchange: Exchange) -> Reply:
     body: ChatBody = exchange.body
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     exchange.names.update(input_ids="messages", max_new_tokens=limit, min_new_tokens="min_tokens")
     check_model(exchange, body.model)
     with_usage = check_stream_options(body)
-    _check(exchange, body)
+    _check(body)
+    template_kwargs = checked_template_kwargs(exchange, body.chat_template_kwargs)
     head = Head.new(exchange, "chatcmpl")
     service = exchange.service
     logprobs = chat_fields(exchange, body)
-    call = await service.submit(lambda: _request(exchange, body, head, logprobs))
+    call = await exchange.submit(lambda: _request(exchange, body, head, logprobs, template_kwargs))
     tell = ChatLogprobs(service.serving.replica.tokenizer_manager.tokenizer)
     if body.stream:
         updates = service.news(call, lambda states: pieces(states, tell))
@@ -51,46 +49,23 @@ def _choice(state: ReqState, text: str, logprobs: dict[str, Any] | None) -> dict
     return {"index": state.index, "message": message, "logprobs": logprobs, **ending(state.finish)}
 
 
-def _check(exchange: Exchange, body: ChatBody) -> None:
-    args = exchange.service.args
+def _check(body: ChatBody) -> None:
     for i, message in enumerate(body.messages):
         for name in ("tool_calls", "function_call"):
             if getattr(message, name):
                 where = f"messages[{i}].{name}"
                 raise ApiError(400, f"{where} is not supported by this version", param=where, code="not_supported")
-    kwargs = body.chat_template_kwargs or {}
-    for name, value in kwargs.items():
-        if name not in args.chat_template_kwargs:
-            allowed = ", ".join(args.chat_template_kwargs) or "none"
-            raise ApiError(
-                400,
-                f"chat_template_kwargs may not set {name[:80]!r}; allowed: {allowed} (--chat-template-kwargs)",
-                param="chat_template_kwargs",
-                code="invalid_value",
-            )
-        if not isinstance(value, _SIMPLE) and value is not None:
-            raise ApiError(
-                400,
-                f"chat_template_kwargs.{name} must be a text, a number or a truth value",
-                param=f"chat_template_kwargs.{name}",
-                code="invalid_value",
-            )
-    if len(msgspec.json.encode(kwargs)) > args.max_chat_template_kwargs_bytes:
-        raise ApiError(
-            400,
-            f"chat_template_kwargs may have at most {args.max_chat_template_kwargs_bytes} bytes",
-            param="chat_template_kwargs",
-            code="invalid_value",
-        )
 
 
-def _request(exchange: Exchange, body: ChatBody, head: Head, logprobs: dict[str, Any]) -> GenerateRequest:
+def _request(
+    exchange: Exchange, body: ChatBody, head: Head, logprobs: dict[str, Any], template_kwargs: dict[str, Any]
+) -> GenerateRequest:
     """Renders and tokenizes, so it runs on a thread."""
     replica = exchange.service.serving.replica
     ids = replica.template_manager.encode(
         [_message(message) for message in body.messages],
         continue_final_message=bool(body.continue_final_message),
-        template_kwargs={name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None},
+        template_kwargs=template_kwargs,
     )
     sampling = sampling_params(body, CHAT_NOT_YET)
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens

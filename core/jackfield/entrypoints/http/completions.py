@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
     GOES_ON,
     Exchange,
+    Reply,
     check_ids_count,
     check_model,
     check_prompt_count,
@@ -30,7 +29,7 @@ DEFAULT_MAX_TOKENS = 16
 """OpenAI's."""
 
 
-async def completions(exchange: Exchange) -> ASGIApp:
+async def completions(exchange: Exchange) -> Reply:
     body: CompletionBody = exchange.body
     exchange.names.update(input_ids="prompt", max_new_tokens="max_tokens", min_new_tokens="min_tokens")
     check_model(exchange, body.model)
@@ -38,7 +37,7 @@ async def completions(exchange: Exchange) -> ASGIApp:
     head = Head.new(exchange, "cmpl")
     request = _request(exchange, body, head)
     service = exchange.service
-    call = await service.submit(lambda: request)
+    call = await exchange.submit(lambda: request)
     states = call.states
     tokenizer = service.serving.replica.tokenizer_manager.tokenizer
     echo = _echo(request, len(states), tokenizer) if body.echo else None

@@ -9,12 +9,13 @@ import logging
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 import pydantic
 
 from jackfield.config.problems import plain_words
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
+from jackfield.entrypoints.plugin_routes import RouteFault
+from jackfield.hookspecs import RouteError
 from jackfield.managers.errors import RequestError, shown
 
 log = logging.getLogger(__name__)
@@ -23,39 +24,8 @@ INTERNAL = "The server had an error while it processed the request. The log of t
 GONE = "The model runtime has stopped."
 RETRY_AFTER = {"retry-after": "1"}
 
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-    503: "service_unavailable_error",
-    504: "timeout_error",
-}
-
-
-class ApiError(Exception):
-    """An answer other than success. `message` reaches the client; `headers` are added to the answer's own."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        type: str | None = None,
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.type = type or _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        self.param = param
-        self.code = code
-        self.headers = dict(headers or {})
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+ApiError = RouteError
+"""The one error type, under the name that the core has for it."""
 
 
 def unavailable(message: str, code: str) -> ApiError:
@@ -75,6 +45,9 @@ def api_error(error: BaseException, names: Mapping[str, str] | None = None) -> A
             return ApiError(500, GONE, code="replica_failed")
         case ShutDown():
             return unavailable("the server is shutting down", "draining")
+        case RouteFault():
+            # The ledger of plugin faults has logged what it was.
+            return ApiError(500, INTERNAL, code="plugin_failed")
         case pydantic.ValidationError():
             return _from_validation_error(error)
     log.error("a request ended in an unexpected error", exc_info=error)

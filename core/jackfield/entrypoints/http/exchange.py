@@ -5,44 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-from starlette.responses import Response
-from starlette.types import ASGIApp
-
+from jackfield.entrypoints.calls import Call
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.service import Service
+from jackfield.hookspecs import Route, RouteAnswer, RouteStream
 from jackfield.ipc.messages import FinishReason
 from jackfield.managers.errors import RequestError
+from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
-
-B = TypeVar("B")
-
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(kw_only=True)
 class Exchange:
-    """body: an instance of the route's request model, None if it has none. label: the client's X-Request-Id, for logs.
-    names: the runtime's name of a field -> the name by which the client knows it; a handler sets it."""
+    """As `RouteRequest`, with all that the core's own handlers work with.
+
+    route    that it is at; routes: all of the server
+    names    the runtime's name of a field -> the name by which the client knows it; a handler sets it
+    calls    those that were submitted for it
+    """
 
     service: Service
-    body: Any
+    route: Route
+    routes: Sequence[Route]
+    body: Any = None
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
     label: str
     method: str = "GET"
     names: dict[str, str] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+    async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
+        """As `Service.submit`; the call is known as this request's."""
+        call = await self.service.submit(make)
+        self.calls.append(call)
+        return call
 
 
-Handler = Callable[[Exchange], Any]
-"""async (exchange) -> an ASGI response"""
+Reply = RouteAnswer | RouteStream
+"""What a handler returns."""
 
 
-def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> ASGIApp:
-    return Response(_encoder.encode(value), status, dict(headers or {}), media_type="application/json")
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> RouteAnswer:
+    return RouteAnswer(body=value, status=status, headers=dict(headers or {}))
 
 
 def check_model(exchange: Exchange, model: str | None) -> None:
@@ -65,7 +73,11 @@ def check_prompt_count(exchange: Exchange, value: Any, name: str) -> None:
     """Raises ApiError for a list of more texts or id lists than one request may have."""
     most = exchange.service.args.max_prompts_per_request
     if isinstance(value, list) and len(value) > most and isinstance(value[0], str | list):
-        raise ApiError(400, f"{name} holds {len(value)} prompts; at most {most} are allowed", param=name)
+        raise ApiError(
+            400,
+            f"{name} holds {len(value)} prompts; at most {most} are allowed (--max-prompts-per-request)",
+            param=name,
+        )
 
 
 def check_ids_count(exchange: Exchange, value: Any, name: str) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.calls import Answer, final_answer, news
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
     Exchange,
+    Reply,
     check_ids_count,
     check_prompt_count,
     json_response,
@@ -41,7 +40,7 @@ _IMPLEMENTED = (
 _NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
 
 
-async def generate(exchange: Exchange) -> ASGIApp:
+async def generate(exchange: Exchange) -> Reply:
     body: GenerateBody = exchange.body
     exchange.names.update(prompt="text")
     if body.text is not None:
@@ -49,7 +48,7 @@ async def generate(exchange: Exchange) -> ASGIApp:
         exchange.names.update(input_ids="text")
     request = _request(exchange, body)
     service = exchange.service
-    call = await service.submit(lambda: request)
+    call = await exchange.submit(lambda: request)
     if not request.stream:
         answers = await service.answers(call, final_answer)
         return json_response(answers if request.is_batch else answers[0])
@@ -66,12 +65,6 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
     for name, value in (("text", body.text), ("input_ids", body.input_ids)):
         check_prompt_count(exchange, value, name)
     check_ids_count(exchange, body.input_ids, "input_ids")
-    longest = exchange.service.args.max_request_id_length
-    for rid in body.rid if isinstance(body.rid, list) else [body.rid]:
-        if isinstance(rid, str) and not 1 <= len(rid) <= longest:
-            raise ApiError(
-                400, f"a rid has 1 to {longest} characters, not {len(rid)}", param="rid", code="invalid_value"
-            )
     return GenerateRequest(
         prompt=body.text,
         input_ids=body.input_ids,

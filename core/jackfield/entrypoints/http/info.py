@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import Response
-from starlette.types import ASGIApp
-
 from jackfield import __version__
 from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS
 from jackfield.entrypoints.http.errors import ApiError, unavailable
-from jackfield.entrypoints.http.exchange import Exchange, json_response, unknown_model
+from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response, unknown_model
+from jackfield.entrypoints.http.service import ServedReplica
 from jackfield.entrypoints.http.web_pages import refuse_pages
 from jackfield.entrypoints.server_info import server_info
+from jackfield.hookspecs import RouteAnswer
+from jackfield.hookspecs.kinds import KINDS
 from jackfield.managers.story import story
 
 
-async def ping(exchange: Exchange) -> ASGIApp:
+async def ping(exchange: Exchange) -> Reply:
     return json_response({"status": "alive"})
 
 
-async def health(exchange: Exchange) -> ASGIApp:
+async def health(exchange: Exchange) -> Reply:
     if (problem := exchange.service.status.problem) is not None:
         raise unavailable(problem, "unhealthy")
     told = {"status": "healthy"} | _details(exchange)
@@ -36,18 +36,18 @@ def _details(exchange: Exchange) -> dict[str, Any]:
     return {name: found[name] for name in ("last_step_age_s", "quarantined", "degraded", "overruns")}
 
 
-async def ready(exchange: Exchange) -> ASGIApp:
+async def ready(exchange: Exchange) -> Reply:
     status = exchange.service.status
     if not status.accepts:
         raise unavailable(status.problem or "the server takes no requests", "not_ready")
     return json_response({"status": "ready"})
 
 
-async def models(exchange: Exchange) -> ASGIApp:
+async def models(exchange: Exchange) -> Reply:
     return json_response({"object": "list", "data": [_model(exchange)]})
 
 
-async def model(exchange: Exchange) -> ASGIApp:
+async def model(exchange: Exchange) -> Reply:
     served = _model(exchange)
     if exchange.path["model"] != served["id"]:
         raise unknown_model(exchange.path["model"], served["id"])
@@ -67,7 +67,7 @@ def _model(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-async def model_info(exchange: Exchange) -> ASGIApp:
+async def model_info(exchange: Exchange) -> Reply:
     replica = exchange.service.serving.replica
     limits = replica.tokenizer_manager.limits
     tokenizer = replica.tokenizer_manager.tokenizer
@@ -78,6 +78,7 @@ async def model_info(exchange: Exchange) -> ASGIApp:
             "is_generation": True,
             "has_tokenizer": tokenizer is not None,
             "has_chat_template": replica.template_manager.has_template,
+            **_parsers(replica),
             "context_length": limits.context_length,
             "vocab_size": limits.vocab_size,
             "max_total_tokens": limits.total_slots,
@@ -86,12 +87,25 @@ async def model_info(exchange: Exchange) -> ASGIApp:
     )
 
 
-async def info(exchange: Exchange) -> ASGIApp:
+def _parsers(replica: ServedReplica) -> dict[str, Any]:
+    """Which parsers read the answers of a chat, and why these. No parser: None."""
+    told: dict[str, Any] = {}
+    filled = {change.field: change.rule for change in replica.resolution.changes}
+    for part, field in KINDS["parser"].parts.items():
+        plugin = replica.resolution.stack.one("parser", part)
+        told[field] = None if plugin is None else plugin.name
+        told[f"{field}_reason"] = filled.get(field) or (
+            f"--{field.replace('_', '-')}" if plugin is None else plugin.reason
+        )
+    return told
+
+
+async def info(exchange: Exchange) -> Reply:
     state = await exchange.service.ask(lambda manager: manager.control.request_state())
     return json_response(server_info(exchange.service.serving.replica, state.data))
 
 
-async def why(exchange: Exchange) -> ASGIApp:
+async def why(exchange: Exchange) -> Reply:
     name = exchange.path["rid"]
     reply = await exchange.service.ask(lambda manager: manager.control.why(name))
     told = story(reply.detail, name)
@@ -100,7 +114,7 @@ async def why(exchange: Exchange) -> ASGIApp:
     return json_response({**reply.detail, "story": told})
 
 
-async def plugins(exchange: Exchange) -> ASGIApp:
+async def plugins(exchange: Exchange) -> Reply:
     serving = exchange.service.serving
     state = await exchange.service.ask(lambda manager: manager.control.request_state())
     told = server_info(serving.replica, state.data)
@@ -115,7 +129,7 @@ async def plugins(exchange: Exchange) -> ASGIApp:
     )
 
 
-async def metrics(exchange: Exchange) -> ASGIApp:
+async def metrics(exchange: Exchange) -> Reply:
     monitor = exchange.service.serving.replica.monitor
     accept = exchange.headers.get("accept", "")
     shown = await exchange.service.told(lambda: monitor.expose(accept))
@@ -123,10 +137,10 @@ async def metrics(exchange: Exchange) -> ASGIApp:
         raise ApiError(
             404, "no metrics sink is part of this run: start the server with --metrics prometheus", code="no_metrics"
         )
-    return Response(shown.body, headers={"content-type": shown.content_type})
+    return RouteAnswer(body=shown.body, media_type=shown.content_type)
 
 
-async def flush_cache(exchange: Exchange) -> ASGIApp:
+async def flush_cache(exchange: Exchange) -> Reply:
     """Refused while anything runs; with ?timeout=SECONDS it waits for the server to be idle, one at a time."""
     refuse_pages(exchange)
     seconds = _timeout(exchange.query.get("timeout"))
@@ -153,7 +167,7 @@ def _timeout(text: str | None) -> float:
     return seconds
 
 
-async def abort_request(exchange: Exchange) -> ASGIApp:
+async def abort_request(exchange: Exchange) -> Reply:
     body = exchange.body
     if (body.rid is None) == (not body.abort_all):
         raise ApiError(400, "give exactly one of rid and abort_all: true", param="rid", code="invalid_value")

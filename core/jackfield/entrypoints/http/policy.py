@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import Exchange, json_response
+from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response
 from jackfield.entrypoints.server_info import policy_info
 
 
-async def schedule_policy(exchange: Exchange) -> ASGIApp:
+async def schedule_policy(exchange: Exchange) -> Reply:
     """GET tells the policy that runs; POST swaps, and tells what its own swap put in place, whoever swapped after it."""
     replica = exchange.service.serving.replica
     if exchange.method != "POST":

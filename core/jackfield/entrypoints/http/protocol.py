@@ -12,13 +12,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jackfield.entrypoints.http.errors import ApiError
 
-HEAD_SECONDS = 60.0
-"""A connection that has not sent the whole head of its next request by then is closed: each holds a descriptor."""
-
 
 class HttpProtocol(H11Protocol):
-    """Between two requests, as long as nothing was sent, uvicorn's own and shorter limit holds."""
+    """head_seconds: a connection that has not sent the whole head of its next request by then is closed: each holds a descriptor.
+    Between two requests, as long as nothing was sent, uvicorn's own and shorter limit holds."""
 
+    head_seconds = 60.0
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -38,7 +37,7 @@ class HttpProtocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._stop_timer()
         elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+            self._head_timer = self.loop.call_later(self.head_seconds, self._head_is_late)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -1,53 +1,25 @@
-"""The one table of routes. The application, the walk over all keys in the tests, and the endpoint reference are made from it."""
+"""The core's own routes. The application, the walk over all keys in the tests, and the endpoint reference are made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
-
-from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions
-from jackfield.entrypoints.http.auth import Level
-from jackfield.entrypoints.http.exchange import Handler
+from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions, tokenize
 from jackfield.entrypoints.http.schemas import native, openai
+from jackfield.entrypoints.http.schemas import tokenize as tokens
+from jackfield.hookspecs import Handler, Route
+from jackfield.hookspecs import RouteLevel as Level
 
 DEFAULT_LEVEL = Level.KEY
 """Of every path that the table does not hold: denied before it is not found."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HttpRoute:
-    """path        with {parameters} as Starlette writes them; two entries never match one path
-    request     model of the JSON body, which GET has not; None: no body is read
-    response    model of the answer, for tests and the reference; None: the summary or `answer` says it
-    stream      model of a streamed event
-    generates   takes part in draining, in the limit of concurrent requests, and in aborts when the client has gone
-    query       query parameter -> what it means
-    ceilings    list in the body -> the field of ServerArgs that says how long it may be
-    """
-
-    path: str
-    methods: tuple[str, ...]
-    level: Level
-    handler: Handler
-    summary: str
-    request: type[BaseModel] | None = None
-    response: type[BaseModel] | None = None
-    stream: type[BaseModel] | None = None
-    generates: bool = False
-    query: Mapping[str, str] = field(default_factory=dict)
-    ceilings: Mapping[str, str] = field(default_factory=dict)
-    answer: str = ""
+def _get(path: str, level: Level, handler: Handler, summary: str, **more: Any) -> Route:
+    return Route(path=path, methods=("GET",), level=level, handler=handler, summary=summary, **more)
 
 
-def _get(path: str, level: Level, handler: Handler, summary: str, **more: Any) -> HttpRoute:
-    return HttpRoute(path=path, methods=("GET",), level=level, handler=handler, summary=summary, **more)
-
-
-ROUTES: tuple[HttpRoute, ...] = (
-    HttpRoute(
+ROUTES: tuple[Route, ...] = (
+    Route(
         path="/generate",
         methods=("POST", "PUT"),
         level=Level.KEY,
@@ -58,7 +30,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         stream=native.GenerateAnswer,
         generates=True,
     ),
-    HttpRoute(
+    Route(
         path="/v1/completions",
         methods=("POST",),
         level=Level.KEY,
@@ -69,7 +41,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         stream=openai.Completion,
         generates=True,
     ),
-    HttpRoute(
+    Route(
         path="/v1/chat/completions",
         methods=("POST",),
         level=Level.KEY,
@@ -78,7 +50,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=openai.ChatBody,
         response=openai.ChatCompletion,
         stream=openai.ChatChunk,
-        ceilings={"messages": "max_messages"},
+        ceilings={"messages": "max_messages", "tools": "max_tools"},
         generates=True,
     ),
     _get("/v1/models", Level.KEY, info.models, "The served model, as OpenAI lists it.", response=openai.ModelList),
@@ -110,7 +82,8 @@ ROUTES: tuple[HttpRoute, ...] = (
         Level.KEY,
         info.model_info,
         "The model and its limits.",
-        answer="model_path, served_model_name, is_generation, has_tokenizer, has_chat_template, context_length, vocab_size, "
+        answer="model_path, served_model_name, is_generation, has_tokenizer, has_chat_template, tool_call_parser and "
+        "reasoning_parser (null: none) with tool_call_parser_reason and reasoning_parser_reason, context_length, vocab_size, "
         "max_total_tokens, page_size",
     ),
     _get(
@@ -142,7 +115,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         "A request's life: what it waited for, when it ran, how it ended. 404 if it is not known (any more).",
         answer="requests (who, state, events), ring and ended_kept (how far back the record goes), story (the same in words)",
     ),
-    HttpRoute(
+    Route(
         path="/flush_cache",
         methods=("GET", "POST"),
         level=Level.ADMIN,
@@ -151,7 +124,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         query={"timeout": "seconds to wait for the server to be idle (default 0, at most 600)"},
         response=native.FlushAnswer,
     ),
-    HttpRoute(
+    Route(
         path="/schedule_policy",
         methods=("GET", "POST"),
         level=Level.ADMIN,
@@ -161,7 +134,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=native.PolicyBody,
         response=native.PolicyAnswer,
     ),
-    HttpRoute(
+    Route(
         path="/open_session",
         methods=("POST",),
         level=Level.KEY,
@@ -170,7 +143,7 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=native.OpenSessionBody,
         answer="the session's id, a JSON string; whoever knows it may continue and close the session",
     ),
-    HttpRoute(
+    Route(
         path="/close_session",
         methods=("POST",),
         level=Level.KEY,
@@ -179,7 +152,34 @@ ROUTES: tuple[HttpRoute, ...] = (
         request=native.CloseSessionBody,
         response=native.CloseSessionAnswer,
     ),
-    HttpRoute(
+    *(
+        Route(
+            path=f"{prefix}/tokenize",
+            methods=("POST",),
+            level=Level.KEY,
+            handler=tokenize.tokenize,
+            summary="The token ids of a prompt, of several, or of a conversation.",
+            request=tokens.TokenizeBody,
+            response=tokens.TokenizeAnswer,
+            ceilings={"messages": "max_messages"},
+            generates=True,
+        )
+        for prefix in ("", "/v1")
+    ),
+    *(
+        Route(
+            path=f"{prefix}/detokenize",
+            methods=("POST",),
+            level=Level.KEY,
+            handler=tokenize.detokenize,
+            summary="The text of token ids, or of several lists of them.",
+            request=tokens.DetokenizeBody,
+            response=tokens.DetokenizeAnswer,
+            generates=True,
+        )
+        for prefix in ("", "/v1")
+    ),
+    Route(
         path="/abort_request",
         methods=("POST",),
         level=Level.ADMIN,

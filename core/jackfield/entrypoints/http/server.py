@@ -84,6 +84,8 @@ class Server:
 
     def __init__(self, args: ServerArgs, launch: Launch, *, announce: Callable[[str], None] | None = None) -> None:
         self.service = Service(args)
+        self.service.on_stop = self._failed
+        self._app = App(self.service, complete=False)
         self._args = args
         self._launch = launch
         self._announce = announce or _print_line
@@ -101,7 +103,7 @@ class Server:
         self._url = url(self._args.host, sock.getsockname()[1])
         if self._args.host not in LOOPBACK and self._args.api_key is None:
             log.warning("%s is open to others, and no --api-key is set: whoever reaches it may use it", self._url)
-        http = _Uvicorn(_uvicorn_config(App(self.service), self._args))
+        http = _Uvicorn(_uvicorn_config(self._app, self._args))
         serving = asyncio.ensure_future(http.serve(sockets=[sock]))
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
@@ -130,8 +132,7 @@ class Server:
             replica = self._launch()
             driver = Driver(replica, on_failure=lambda error: self._tell(self._failed, error))
             if not self._args.skip_server_warmup:
-                manager = replica.tokenizer_manager
-                warm_up(driver, has_tokenizer=manager.tokenizer is not None, pooling=manager.limits.pooling)
+                warm_up(driver, has_tokenizer=replica.tokenizer_manager.tokenizer is not None)
             replica.monitor.ready()
             self._tell(self._up, Serving(replica=replica, mover=driver))
         except BaseException as error:
@@ -156,8 +157,9 @@ class Server:
     def _up(self, serving: Serving) -> None:
         if self._stop.is_set():
             return
-        self.service.up(serving)
         replica = serving.replica
+        self._app.add(replica.routes)
+        self.service.up(serving)
         self._announce(f"jackfield: {replica.model_name} is served at {self._url} (stack {replica.stack_hash[:12]})")
 
     def _failed(self, error: BaseException) -> None:
@@ -258,7 +260,7 @@ def _uvicorn_config(app: App, args: ServerArgs) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     return uvicorn.Config(
         app,
-        http=HttpProtocol,
+        http=type("HttpProtocol", (HttpProtocol,), {"head_seconds": float(args.receive_timeout)}),
         ws="none",
         loop="asyncio",
         lifespan="off",

@@ -16,12 +16,16 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import Call, Mover, raise_first_failure
 from jackfield.entrypoints.driver import DrivenRuntime
 from jackfield.entrypoints.http.auth import Hosts, Keys
+from jackfield.entrypoints.http.cors import Cors
 from jackfield.entrypoints.http.errors import unavailable
 from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
+from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.entrypoints.server_info import Replica
+from jackfield.hookspecs import ModelCard
 from jackfield.ipc.messages import ControlReply
-from jackfield.managers.requests.pooled_request import AnyRequest
+from jackfield.managers.chat.parsers import Parsers
+from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
@@ -42,7 +46,10 @@ class ServedReplica(Replica, DrivenRuntime, Protocol):
 
     model_name: str
     template_manager: TemplateManager
+    parsers: Parsers
     monitor: Monitor
+    card: ModelCard
+    routes: tuple[PluginRoutes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +75,10 @@ class Service:
         self.args = args
         self.keys = Keys(args.api_key, args.admin_api_key)
         self.hosts = Hosts(args)
+        self.cors = Cors(args.cors_origin)
         self.status = ServerStatus()
         self.open_calls = 0
+        self.on_stop: Callable[[BaseException], None] | None = None
         self._serving: Serving | None = None
         self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, "jackfield-tokenize")
         # Of its own, so that a flood of long prompts does not keep an operator from asking how things are.
@@ -81,6 +90,11 @@ class Service:
         self._serving = serving
         self.status.checks.append(serving.replica.monitor.health.stalled)
         self.status.up()
+
+    def stop(self, error: BaseException) -> None:
+        """The server cannot go on; whoever runs it has said what is to be done then (`on_stop`)."""
+        if self.on_stop is not None:
+            self.on_stop(error)
 
     @property
     def serving(self) -> Serving:
@@ -130,7 +144,7 @@ class Service:
         except TimeoutError:
             raise unavailable(f"the scheduler did not answer within {seconds:g} s", "scheduler_busy") from None
 
-    async def submit(self, make: Callable[[], AnyRequest]) -> Call:
+    async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
         """Make the request and hand it over, on a thread. A caller that is cancelled leaves nothing behind."""
         mover = self.serving.mover
         job = self._pool.submit(lambda: mover.submit(make()))

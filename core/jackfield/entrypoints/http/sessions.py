@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp
-
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import Exchange, json_response
+from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response
 from jackfield.entrypoints.http.schemas.native import CloseSessionBody, OpenSessionBody
 
 
-async def open_session(exchange: Exchange) -> ASGIApp:
+async def open_session(exchange: Exchange) -> Reply:
     body: OpenSessionBody = exchange.body
     if body.streaming not in (None, False):
         raise ApiError(400, "streaming is not supported by this version", param="streaming", code="not_supported")
@@ -24,7 +22,7 @@ async def open_session(exchange: Exchange) -> ASGIApp:
     )
 
 
-async def close_session(exchange: Exchange) -> ASGIApp:
+async def close_session(exchange: Exchange) -> Reply:
     body: CloseSessionBody = exchange.body
     sessions = exchange.service.serving.replica.tokenizer_manager.sessions
     return json_response({"closed": sessions.close(body.session_id)})

@@ -14,12 +14,16 @@ from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.text.tokenizer import check_unicode
 
 
-def plain_messages(messages: Any, wanted: ContentFormat) -> list[dict[str, Any]]:
-    """A checked copy, with content as the template reads it. Raises RequestError naming the place."""
+def plain_messages(messages: Any, wanted: ContentFormat, most: int) -> list[dict[str, Any]]:
+    """A checked copy, with content as the template reads it. most: messages. Raises RequestError naming the place."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise RequestError("messages must be a list of messages", param="messages")
     if not messages:
         raise RequestError("messages is empty: a chat needs at least one message", param="messages")
+    if len(messages) > most:
+        raise RequestError(
+            f"messages holds {len(messages)} entries; at most {most} are allowed (--max-messages)", param="messages"
+        )
     return [_plain_message(message, f"messages[{i}]", wanted) for i, message in enumerate(messages)]
 
 

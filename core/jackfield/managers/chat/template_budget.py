@@ -14,9 +14,6 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-MAX_LOOP_STEPS = 1_000_000
-"""Far more than any conversation needs, and about a second of work."""
-
 
 class _Budget:
     def __init__(self, steps: int) -> None:
@@ -27,7 +24,7 @@ _budget: ContextVar[_Budget] = ContextVar("jackfield_template_budget")
 
 
 @contextmanager
-def loop_budget(steps: int = MAX_LOOP_STEPS) -> Iterator[None]:
+def loop_budget(steps: int) -> Iterator[None]:
     """The loops of templates that are rendered inside may take so many steps together; then they raise TemplateError."""
     token = _budget.set(_Budget(steps))
     try:
@@ -50,5 +47,5 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         budget.left -= 1
         if budget.left < 0:
-            raise jinja2.TemplateError("its loops take too many steps")
+            raise jinja2.TemplateError("its loops take too many steps (--max-template-steps)")
         yield value

@@ -16,10 +16,11 @@ def refused(name: str, want: str, value: Any) -> RequestError:
     return RequestError(f"{name} must be {want}, not {shown(value)}", param=name)
 
 
-def whole(name: str, value: Any, low: int, high: int) -> int:
-    """A whole number from low to high. Raises RequestError; true and 5.0 are no whole numbers."""
+def whole(name: str, value: Any, low: int, high: int, flag: str = "") -> int:
+    """A whole number from low to high. flag: the setting that says how high. Raises RequestError; true and 5.0 are no whole
+    numbers."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
-        raise refused(name, f"a whole number from {low} to {high}", value)
+        raise refused(name, f"a whole number from {low} to {high}{flag and f' ({flag})'}", value)
     return int(value)
 
 

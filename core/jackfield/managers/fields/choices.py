@@ -1,6 +1,8 @@
 """Several answers to one prompt (`n`): how many were asked for, and what tells one from another. Knows numbers and names, no
 tokens and no queue.
 
+A prompt has at most --max-choices, a whole call at most --max-prompts-per-request answers.
+
 The choices of a prompt are requests of their own. Where the prefix cache shares prompts, the scheduler holds the later ones
 back until the first one's prompt is computed, so that it is computed once.
 """
@@ -14,31 +16,28 @@ from typing import Any
 
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.checks import whole
-
-MAX_N = 128
-"""Most choices of one prompt. A whole call is bounded by --max-prompts-per-request, each prompt counted n times."""
+from jackfield.managers.fields.limits import RequestLimits
 
 
-def choices_asked(sampling: Sequence[Mapping[str, Any]], *, most_together: int) -> int:
+def choices_asked(sampling: Sequence[Mapping[str, Any]], limits: RequestLimits) -> int:
     """The `n` of a call, the same for all of its prompts: the answers' numbers are i * n + j. sampling: one mapping a prompt.
 
     `best_of` may say the same number as `n`, or be absent: choosing among more than are returned is not offered.
-
-    most_together   most answers of the call, if n is above 1
 
     Raises RequestError before anything is made for any of them.
     """
     if not sampling:
         return 1
-    counts = {choice_count("n", one.get("n")) or 1 for one in sampling}
+    counts = {choice_count("n", one.get("n"), limits.max_choices) or 1 for one in sampling}
     if len(counts) > 1:
         raise RequestError("n must be the same for all prompts of a call", param="n")
     n = counts.pop()
     for one in sampling:
-        if (best_of := choice_count("best_of", one.get("best_of"))) is not None and best_of != n:
+        if (best_of := choice_count("best_of", one.get("best_of"), limits.max_choices)) is not None and best_of != n:
             raise RequestError(
                 f"best_of is {best_of} and n is {n}; best_of must be absent or the same as n", param="best_of"
             )
+    most_together = limits.max_prompts_per_request
     if n > 1 and n * len(sampling) > most_together:
         raise RequestError(
             f"n is {n} for {len(sampling)} prompts, which makes {n * len(sampling)} answers; at most {most_together} "
@@ -69,6 +68,6 @@ def choice_label(label: str, choice: int, n: int) -> str:
     return label if n == 1 else f"{label}-{choice}"
 
 
-def choice_count(name: str, value: Any) -> int | None:
+def choice_count(name: str, value: Any, most: int) -> int | None:
     """The checked value of `n` or `best_of`; None is absent. Raises RequestError."""
-    return None if value is None else whole(name, value, 1, MAX_N)
+    return None if value is None else whole(name, value, 1, most, "--max-choices")

@@ -13,15 +13,7 @@ from typing import Any
 from jackfield.ipc.messages import LogprobParams
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.checks import for_each, refused, whole
-
-MAX_TOP = 100
-MAX_IDS = 100
-MAX_VALUES = 1 << 22
-"""Most values that one request may get: tokens with an entry, times what each entry holds."""
-MAX_PROMPT_VALUES = 1 << 20
-"""Most of them for prompts, of all answers to a call together: they cost a client nothing, and the server work all at once."""
-MAX_STREAMED_PROMPT_VALUES = 1 << 18
-"""The same for a stream, whose events may each repeat them."""
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +25,9 @@ class LogprobFields:
     ids: tuple[int, ...]
     texts: bool
 
-    def params(self, *, prompt_tokens: int, new_tokens: int, vocab_size: int) -> LogprobParams:
+    def params(
+        self, *, prompt_tokens: int, new_tokens: int, vocab_size: int, limits: RequestLimits = DEFAULT_LIMITS
+    ) -> LogprobParams:
         """For a prompt of so many tokens, which may be answered with so many. Raises RequestError naming the field."""
         start = prompt_tokens if self.start == -1 else self.start
         if start > prompt_tokens:
@@ -48,10 +42,11 @@ class LogprobFields:
             if token >= vocab_size:
                 raise refused("token_ids_logprob", f"ids from 0 to {vocab_size - 1}", token)
         values = (prompt_tokens - start + new_tokens) * (1 + self.top + len(self.ids))
-        if values > MAX_VALUES:
+        if values > limits.max_logprob_values:
             raise RequestError(
                 f"{prompt_tokens - start} tokens of the prompt and {new_tokens} new ones with {1 + self.top + len(self.ids)} "
-                f"log-probabilities each are {values}; at most {MAX_VALUES} are allowed in one request",
+                f"log-probabilities each are {values}; at most {limits.max_logprob_values} are allowed for one prompt "
+                "(--max-logprob-values)",
                 param="top_logprobs_num",
             )
         return LogprobParams(start=start, top=self.top, ids=self.ids, texts=self.texts)
@@ -62,19 +57,25 @@ def prompt_values(wanted: LogprobParams, prompt_tokens: int) -> int:
     return (prompt_tokens - wanted.start) * (1 + wanted.top + len(wanted.ids))
 
 
-def check_prompt_values(values: int, *, stream: bool) -> None:
+def check_prompt_values(values: int, *, stream: bool, limits: RequestLimits = DEFAULT_LIMITS) -> None:
     """Of a whole call. Raises RequestError."""
-    most = MAX_STREAMED_PROMPT_VALUES if stream else MAX_PROMPT_VALUES
+    most = limits.max_streamed_prompt_logprob_values if stream else limits.max_prompt_logprob_values
     if values > most:
         raise RequestError(
             f"the prompts of all answers of this call would have {values} log-probabilities; at most {most} are allowed"
-            f"{' in a stream' if stream else ''}",
+            f"{' in a stream (--max-streamed-prompt-logprob-values)' if stream else ' (--max-prompt-logprob-values)'}",
             param="logprob_start_len",
         )
 
 
 def logprob_fields(
-    return_logprob: Any, logprob_start_len: Any, top_logprobs_num: Any, token_ids_logprob: Any, texts: Any, count: int
+    return_logprob: Any,
+    logprob_start_len: Any,
+    top_logprobs_num: Any,
+    token_ids_logprob: Any,
+    texts: Any,
+    count: int,
+    limits: RequestLimits = DEFAULT_LIMITS,
 ) -> list[LogprobFields | None]:
     """The fields of each of `count` prompts; None: no log-probabilities. Each argument is one value for all of them, or a
     list with one for each; None, alone or in a list, is absent. Raises RequestError naming the field."""
@@ -92,8 +93,8 @@ def logprob_fields(
             raise refused("return_logprob", "true or false", wanted)
         fields = LogprobFields(
             start=-1 if start is None else whole("logprob_start_len", start, -1, 2**31 - 1),
-            top=0 if top is None else whole("top_logprobs_num", top, 0, MAX_TOP),
-            ids=_ids(ids),
+            top=0 if top is None else whole("top_logprobs_num", top, 0, limits.max_top_logprobs, "--max-top-logprobs"),
+            ids=_ids(ids, limits.max_token_ids_logprob),
             texts=bool(texts),
         )
         if not wanted:
@@ -115,13 +116,14 @@ def _ids_for_each(given: Any, count: int) -> Sequence[Any]:
     return [given] * count
 
 
-def _ids(given: Any) -> tuple[int, ...]:
+def _ids(given: Any, most: int) -> tuple[int, ...]:
     if given is None:
         return ()
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise refused("token_ids_logprob", "a list of token ids, or one a prompt", given)
-    if len(given) > MAX_IDS:
+    if len(given) > most:
         raise RequestError(
-            f"token_ids_logprob holds {len(given)} ids; at most {MAX_IDS} are allowed", param="token_ids_logprob"
+            f"token_ids_logprob holds {len(given)} ids; at most {most} are allowed (--max-token-ids-logprob)",
+            param="token_ids_logprob",
         )
     return tuple(whole("token_ids_logprob", token, 0, 2**31 - 1) for token in given)

@@ -5,34 +5,40 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.fields.checks import real, refused, whole
 from jackfield.managers.fields.choices import choice_count
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.text.regex_width import PatternError
-from jackfield.managers.text.stop_regex import MAX_PATTERN_CHARS, MAX_PATTERNS, StopRegex, check_work, made_once
+from jackfield.managers.text.stop_regex import StopRegex, check_match_length, check_work, made_once
 from jackfield.managers.text.tokenizer import check_unicode
 
 GREEDY_BELOW = 1e-5
-MAX_STOPS = 32
-MAX_STOP_CHARS = 1024
 MAX_COUNT = 2**31 - 1
-MAX_LOGIT_BIAS = 512
-MAX_STOP_TOKEN_IDS = 1024
 MIN_REPETITION = 1e-6
 """A logit divided by less could leave float32."""
 
 
-def _temperature(name: str, value: Any, vocab_size: int) -> float:
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What depends on the model and the run. vocab_size: valid ids are 0 .. vocab_size - 1."""
+
+    vocab_size: int
+    limits: RequestLimits = DEFAULT_LIMITS
+
+
+def _temperature(name: str, value: Any, bounds: Bounds) -> float:
     number = real(name, value, "a finite number from 0")
     if number < 0:
         raise refused(name, "a finite number from 0", value)
     return number if number >= GREEDY_BELOW else 0.0
 
 
-def _top_p(name: str, value: Any, vocab_size: int) -> float:
+def _top_p(name: str, value: Any, bounds: Bounds) -> float:
     want = "a number above 0 and at most 1"
     number = real(name, value, want)
     if not 0 < number <= 1:
@@ -40,7 +46,7 @@ def _top_p(name: str, value: Any, vocab_size: int) -> float:
     return number
 
 
-def _min_p(name: str, value: Any, vocab_size: int) -> float:
+def _min_p(name: str, value: Any, bounds: Bounds) -> float:
     want = "a number from 0 to 1"
     number = real(name, value, want)
     if not 0 <= number <= 1:
@@ -48,81 +54,83 @@ def _min_p(name: str, value: Any, vocab_size: int) -> float:
     return number
 
 
-def _top_k(name: str, value: Any, vocab_size: int) -> int:
+def _top_k(name: str, value: Any, bounds: Bounds) -> int:
     want = "a whole number from 1, or -1 or 0 for no limit"
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < -1:
         raise refused(name, want, value)
-    return int(value) if 0 < int(value) < vocab_size else 0
+    return int(value) if 0 < int(value) < bounds.vocab_size else 0
 
 
-def _count(name: str, value: Any, vocab_size: int) -> int:
+def _count(name: str, value: Any, bounds: Bounds) -> int:
     return whole(name, value, 0, MAX_COUNT)
 
 
-def _interval(name: str, value: Any, vocab_size: int) -> int:
+def _interval(name: str, value: Any, bounds: Bounds) -> int:
     return whole(name, value, 1, MAX_COUNT)
 
 
-def _seed(name: str, value: Any, vocab_size: int) -> int:
+def _seed(name: str, value: Any, bounds: Bounds) -> int:
     return whole(name, value, -(2**63), 2**63 - 1)
 
 
-def _flag(name: str, value: Any, vocab_size: int) -> bool:
+def _flag(name: str, value: Any, bounds: Bounds) -> bool:
     if not isinstance(value, bool):
         raise refused(name, "true or false", value)
     return value
 
 
-def _stop(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
+def _stop(name: str, value: Any, bounds: Bounds) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, Sequence) or isinstance(stops, bytes):
         raise refused(name, "a text or a list of texts", value)
-    if len(stops) > MAX_STOPS:
-        raise RequestError(f"{name} holds {len(stops)} strings; at most {MAX_STOPS} are allowed", param=name)
+    _at_most(name, len(stops), "strings", bounds.limits.max_stops, "--max-stops")
     for stop in stops:
         if not isinstance(stop, str):
             raise refused(name, "a text or a list of texts", value)
         if not stop:
             raise RequestError(f"{name} holds an empty string, which would end every answer at once", param=name)
-        if len(stop) > MAX_STOP_CHARS:
-            raise RequestError(f"a {name} string may have at most {MAX_STOP_CHARS} characters", param=name)
+        if len(stop) > (most := bounds.limits.max_stop_length):
+            raise RequestError(f"a {name} string may have at most {most} characters (--max-stop-length)", param=name)
         check_unicode(stop, name)
     return tuple(dict.fromkeys(stops))
 
 
-def _stop_regex(name: str, value: Any, vocab_size: int) -> tuple[str, ...]:
+def _stop_regex(name: str, value: Any, bounds: Bounds) -> tuple[str, ...]:
     want = "a pattern or a list of patterns"
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, Sequence) or isinstance(patterns, bytes):
         raise refused(name, want, value)
-    if len(patterns) > MAX_PATTERNS:
-        raise RequestError(f"{name} holds {len(patterns)} patterns; at most {MAX_PATTERNS} are allowed", param=name)
+    limits = bounds.limits
+    _at_most(name, len(patterns), "patterns", limits.max_stops, "--max-stops")
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise refused(name, want, value)
-        if len(pattern) > MAX_PATTERN_CHARS:
-            raise RequestError(f"a {name} pattern may have at most {MAX_PATTERN_CHARS} characters", param=name)
+        if len(pattern) > limits.max_stop_regex_length:
+            raise RequestError(
+                f"a {name} pattern may have at most {limits.max_stop_regex_length} characters (--max-stop-regex-length)",
+                param=name,
+            )
         check_unicode(pattern, name)
     distinct = tuple(dict.fromkeys(patterns))
     taken: list[StopRegex] = []
     for pattern in distinct:
         try:
+            check_match_length(pattern, limits.max_stop_regex_match)
             taken.append(made_once(pattern))
-            check_work(taken)
+            check_work(taken, limits.max_stop_regex_work)
         except PatternError as error:
             raise RequestError(f"{name} {shown(pattern)} is not taken: {error}", param=name) from error
     return distinct
 
 
-def _stop_token_ids(name: str, value: Any, vocab_size: int) -> tuple[int, ...]:
+def _stop_token_ids(name: str, value: Any, bounds: Bounds) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise refused(name, "a list of token ids", value)
-    if len(value) > MAX_STOP_TOKEN_IDS:
-        raise RequestError(f"{name} holds {len(value)} ids; at most {MAX_STOP_TOKEN_IDS} are allowed", param=name)
-    return tuple(dict.fromkeys(whole(name, token, 0, vocab_size - 1) for token in value))
+    _at_most(name, len(value), "ids", bounds.limits.max_stop_token_ids, "--max-stop-token-ids")
+    return tuple(dict.fromkeys(whole(name, token, 0, bounds.vocab_size - 1) for token in value))
 
 
-def _penalty(name: str, value: Any, vocab_size: int) -> float:
+def _penalty(name: str, value: Any, bounds: Bounds) -> float:
     want = "a number from -2 to 2"
     number = real(name, value, want)
     if not -2 <= number <= 2:
@@ -130,7 +138,7 @@ def _penalty(name: str, value: Any, vocab_size: int) -> float:
     return number
 
 
-def _repetition(name: str, value: Any, vocab_size: int) -> float:
+def _repetition(name: str, value: Any, bounds: Bounds) -> float:
     want = f"a number above 0 ({MIN_REPETITION:g} or more) and at most 2"
     number = real(name, value, want)
     if not MIN_REPETITION <= number <= 2:
@@ -138,14 +146,13 @@ def _repetition(name: str, value: Any, vocab_size: int) -> float:
     return number
 
 
-def _logit_bias(name: str, value: Any, vocab_size: int) -> dict[int, float]:
+def _logit_bias(name: str, value: Any, bounds: Bounds) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise refused(name, "an object of token ids and numbers", value)
-    if len(value) > MAX_LOGIT_BIAS:
-        raise RequestError(f"{name} holds {len(value)} ids; at most {MAX_LOGIT_BIAS} are allowed", param=name)
+    _at_most(name, len(value), "ids", bounds.limits.max_logit_bias, "--max-logit-bias")
     biases: dict[int, float] = {}
     for key, bias in value.items():
-        token = _id_of_key(name, key, vocab_size)
+        token = _id_of_key(name, key, bounds.vocab_size)
         if token in biases:
             raise RequestError(f"{name} names id {token} twice", param=name)
         want = "a number from -100 to 100 for each id"
@@ -164,11 +171,16 @@ def _id_of_key(name: str, key: Any, vocab_size: int) -> int:
     return int(key)
 
 
-def _choices(name: str, value: Any, vocab_size: int) -> int | None:
-    return choice_count(name, value)
+def _choices(name: str, value: Any, bounds: Bounds) -> int | None:
+    return choice_count(name, value, bounds.limits.max_choices)
 
 
-CHECKS: Mapping[str, Callable[[str, Any, int], Any]] = MappingProxyType(
+def _at_most(name: str, count: int, what: str, most: int, flag: str) -> None:
+    if count > most:
+        raise RequestError(f"{name} holds {count} {what}; at most {most} are allowed ({flag})", param=name)
+
+
+CHECKS: Mapping[str, Callable[[str, Any, Bounds], Any]] = MappingProxyType(
     {
         "n": _choices,
         "best_of": _choices,
@@ -195,4 +207,4 @@ CHECKS: Mapping[str, Callable[[str, Any, int], Any]] = MappingProxyType(
         "min_tokens": _count,
     }
 )
-"""Field as sent -> its check, of (name, value, vocabulary size); returns the checked value or raises RequestError."""
+"""Field as sent -> its check, of (name, value, bounds); returns the checked value or raises RequestError."""

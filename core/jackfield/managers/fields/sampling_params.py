@@ -12,7 +12,7 @@ Policies, where real servers differ:
   n, best_of    of the call and not of one answer: `choices` checks them
   numbers       true, "0.7" and 5.0 for a whole number are of the wrong type
   repetition_penalty   (0, 2], as in SGLang; what is below 1e-6 could make a logit infinite, and is refused
-  stop_token_ids   at most 1024; with min_new_tokens, not every id of the vocabulary
+  stop_token_ids   with min_new_tokens, not every id of the vocabulary
   logit_bias    keys are ids, as whole numbers or as JSON's text of one; a bias of 0 asks for nothing
   stop_regex    only patterns whose matches have a length, see `stop_regex`
   min_new_tokens   may not exceed max_new_tokens; a default that does is lowered. It holds back end tokens and stop ids, and
@@ -29,8 +29,11 @@ import msgspec
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.ipc.messages import SamplingParams
 from jackfield.managers.errors import SHOWN, RequestError
+from jackfield.managers.fields.grammar import GRAMMAR_FIELDS, Grammars, after_ids
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.not_yet import NOT_YET, refuse_not_yet
-from jackfield.managers.fields.sampling_checks import CHECKS, MAX_COUNT
+from jackfield.managers.fields.sampling_checks import CHECKS, MAX_COUNT, Bounds
+from jackfield.managers.fields.schema_size import check_schemas
 
 _ALIASES = {"sampling_seed": "seed", "min_tokens": "min_new_tokens"}
 
@@ -61,6 +64,7 @@ FIELDS = (
     "min_new_tokens",
     "min_tokens",
     "logits_processors",
+    *GRAMMAR_FIELDS,
 )
 """The names that a client may send."""
 
@@ -74,20 +78,25 @@ def make_sampling_params(
     *,
     defaults: Mapping[str, Any],
     vocab_size: int,
+    limits: RequestLimits = DEFAULT_LIMITS,
     unknown: Literal["refuse", "ignore"] = "refuse",
     processors: Processors | None = None,
+    grammars: Grammars | None = None,
 ) -> SamplingParams:
     """The settings of one request.
 
     given      what the client sent
     defaults   the model's or the operator's values for what the client left out, in the same names
+    limits     the run's ceilings
     unknown    "ignore" for callers whose own schema has checked the names; fields that are known but not implemented
                are refused either way
     processors   checks `logits_processors`; None: there are none
+    grammars     checks the fields of `fields.grammar`; None: this run does none
 
     Raises RequestError naming the field.
     """
     sent = {name: value for name, value in given.items() if value is not None}
+    check_schemas(sent, limits)
     refuse_not_yet(sent)
     if unknown == "refuse":
         for name in sent:
@@ -100,12 +109,22 @@ def make_sampling_params(
     values = {name: value for name, value in defaults.items() if value is not None and name not in replaced}
     values.update(sent)
     made: dict[str, Any] = {}
+    bounds = Bounds(vocab_size, limits)
     for name, value in values.items():
         check = CHECKS.get(name)
         if check is not None:
-            made[_ALIASES.get(name, name)] = check(name, value, vocab_size)
+            made[_ALIASES.get(name, name)] = check(name, value, bounds)
     if "logits_processors" in values:
         made["logits_processors"] = (processors or _no_processors)(values["logits_processors"])
+    grammar = (grammars or _NO_GRAMMARS).spec(sent, limits)
+    if grammar is not None:
+        made["grammar"] = grammar
+    if "grammar_after" in sent:
+        if grammar is None:
+            raise RequestError(
+                "grammar_after says where a grammar begins, and the request has none", param="grammar_after"
+            )
+        made["grammar_after"] = after_ids(sent["grammar_after"], vocab_size)
     # Fast tokenizers put no spaces around special tokens, whatever it says; it is accepted for SGLang's clients.
     for name in ("spaces_between_special_tokens", "n", "best_of"):
         made.pop(name, None)
@@ -126,7 +145,9 @@ def make_sampling_params(
     return msgspec.structs.replace(params, min_new_tokens=params.max_new_tokens)
 
 
-def check_defaults(defaults: Mapping[str, Any], processors: Processors | None = None) -> SamplingParams:
+def check_defaults(
+    defaults: Mapping[str, Any], processors: Processors | None = None, limits: RequestLimits = DEFAULT_LIMITS
+) -> SamplingParams:
     """Check the model's or the operator's values once, at start: a broken checkpoint is not each client's 400. Returns what
     a request that names nothing gets.
 
@@ -134,10 +155,18 @@ def check_defaults(defaults: Mapping[str, Any], processors: Processors | None = 
     """
     if defaults.get("n") not in (None, 1):
         raise ConfigurationError("default sampling parameters: n is a client's to ask for, so it can have no default")
+    for name in GRAMMAR_FIELDS:
+        if defaults.get(name) is not None:
+            raise ConfigurationError(
+                f"default sampling parameters: {name} is a client's to ask for, so it can have no default"
+            )
     try:
-        return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT, processors=processors)
+        return make_sampling_params(defaults, defaults={}, vocab_size=MAX_COUNT, limits=limits, processors=processors)
     except RequestError as error:
         raise ConfigurationError(f"default sampling parameters: {error.message}") from error
+
+
+_NO_GRAMMARS = Grammars()
 
 
 def _no_processors(given: Any) -> dict[str, dict[str, Any]]:

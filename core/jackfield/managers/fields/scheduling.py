@@ -8,9 +8,8 @@ from typing import Any
 
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.checks import for_each, real, refused, whole
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.text.tokenizer import check_unicode
-
-MAX_TENANT_CHARS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,9 @@ class SchedulingFields:
     deadline: float | None = None
 
 
-def scheduling_fields(priority: Any, tenant: Any, deadline_s: Any, count: int) -> list[SchedulingFields]:
+def scheduling_fields(
+    priority: Any, tenant: Any, deadline_s: Any, count: int, limits: RequestLimits = DEFAULT_LIMITS
+) -> list[SchedulingFields]:
     """The fields of each of `count` prompts. Each argument is one value for all of them, or a list with one for each; None,
     alone or in a list, is absent. Raises RequestError naming the field."""
     priorities, tenants, deadlines = (
@@ -33,7 +34,9 @@ def scheduling_fields(priority: Any, tenant: Any, deadline_s: Any, count: int) -
         for name, given in (("priority", priority), ("tenant", tenant), ("deadline_s", deadline_s))
     )
     return [
-        SchedulingFields(priority=_priority(urgency), tenant=_tenant(name), deadline=_deadline(seconds))
+        SchedulingFields(
+            priority=_priority(urgency), tenant=_tenant(name, limits.max_tenant_length), deadline=_deadline(seconds)
+        )
         for urgency, name, seconds in zip(priorities, tenants, deadlines, strict=True)
     ]
 
@@ -42,13 +45,13 @@ def _priority(value: Any) -> int:
     return 0 if value is None else whole("priority", value, -(2**31), 2**31 - 1)
 
 
-def _tenant(value: Any) -> str | None:
+def _tenant(value: Any, most: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
         raise refused("tenant", "a text", value)
-    if not 1 <= len(value) <= MAX_TENANT_CHARS:
-        raise RequestError(f"tenant has 1 to {MAX_TENANT_CHARS} characters, not {len(value)}", param="tenant")
+    if not 1 <= len(value) <= most:
+        raise RequestError(f"tenant has 1 to {most} characters, not {len(value)} (--max-tenant-length)", param="tenant")
     check_unicode(value, "tenant")
     return value
 

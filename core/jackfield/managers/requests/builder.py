@@ -8,22 +8,21 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.choices import choices_asked
+from jackfield.managers.fields.grammar import Grammars
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.logprobs import LogprobFields, check_prompt_values, prompt_values
 from jackfield.managers.fields.sampling_params import Processors, make_sampling_params
-from jackfield.managers.fields.tasks import GENERATION, check_task
 from jackfield.managers.fields.worker_features import WorkerFeatures
 from jackfield.managers.logprobs.entries import CONTEXT, LogprobLog
 from jackfield.managers.requests.capacity import check_capacity
 from jackfield.managers.requests.checked_request import CheckedRequest
 from jackfield.managers.requests.generate_request import GenerateRequest
-from jackfield.managers.requests.limits import ReplicaLimits
-from jackfield.managers.requests.pooled_builder import PooledBuilder
-from jackfield.managers.requests.pooled_request import AnyRequest, PooledRequest
 from jackfield.managers.requests.prompts import Prompt, checked_ids, prompts_of
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.sessions.sessions import Resumption, Sessions
@@ -34,11 +33,23 @@ from jackfield.observability.stages import RequestStage
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplicaLimits:
+    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1. requests: the run's own ceilings."""
+
+    context_length: int
+    total_slots: int
+    page_size: int
+    vocab_size: int
+    requests: RequestLimits = DEFAULT_LIMITS
+
+
 class RequestBuilder:
     """tokenizer     None: only ids are taken
     sampling_defaults   for what a request leaves out, checked by `check_defaults`
     worker       what the worker can be asked for
     processors   checks a request's `logits_processors`; None: there are none
+    grammars     checks what an answer has to keep to; None: this run does none
     """
 
     def __init__(
@@ -51,7 +62,9 @@ class RequestBuilder:
         processors: Processors | None,
         sessions: Sessions,
         clock: Clock,
+        grammars: Grammars | None = None,
     ) -> None:
+        self._grammars = grammars
         self._tokenizer = tokenizer
         self._limits = limits
         self._defaults = dict(sampling_defaults)
@@ -59,18 +72,14 @@ class RequestBuilder:
         self._processors = processors
         self._sessions = sessions
         self._clock = clock
-        self._pooled = PooledBuilder(tokenizer=tokenizer, limits=limits, clock=clock)
 
-    def build(self, call: AnyRequest) -> list[CheckedRequest]:
+    def build(self, call: GenerateRequest) -> list[CheckedRequest]:
         """Prompt i's answer j of n at i * n + j. Raises RequestError naming the field, for the first part that is refused."""
-        if isinstance(call, PooledRequest):
-            return self._pooled.build(call)
-        check_task(self._limits.pooling, GENERATION)
         if not isinstance(call.stream, bool):
             # Unchecked it would only fail where the scheduler decodes the message, which ends the replica.
             raise RequestError(f"stream must be true or false, not {call.stream!r}", param="stream")
-        prompts = prompts_of(call, has_tokenizer=self._tokenizer is not None)
-        n = choices_asked([prompt.sampling for prompt in prompts], most_together=self._limits.max_answers)
+        prompts = prompts_of(call, has_tokenizer=self._tokenizer is not None, limits=self._limits.requests)
+        n = choices_asked([prompt.sampling for prompt in prompts], self._limits.requests)
         resumption = self._resumption(call)
         # One mapping may stand for all prompts, and is checked once.
         sampling: dict[int, SamplingParams] = {}
@@ -86,7 +95,7 @@ class RequestBuilder:
             for one in checked
             if (wanted := one.request.logprobs) is not None
         )
-        check_prompt_values(values * n, stream=call.stream)
+        check_prompt_values(values * n, stream=call.stream, limits=self._limits.requests)
         return [choice for one in checked for choice in one.choices(n)]
 
     def _resumption(self, call: GenerateRequest) -> Resumption | None:
@@ -159,7 +168,7 @@ class RequestBuilder:
             assert self._tokenizer is not None
             param, tokens = "prompt", self._tokenizer.encode(prompt.text)
         else:
-            param, tokens = "input_ids", checked_ids(prompt.ids, self._limits.vocab_size)
+            param, tokens = "input_ids", checked_ids(prompt.ids, self._limits.vocab_size, self._limits.context_length)
         if context and self._tokenizer is not None and tokens[:1] == [self._tokenizer.bos_token_id]:
             tokens = tokens[1:]  # a text begins once
         if not tokens:
@@ -171,7 +180,9 @@ class RequestBuilder:
             prompt.sampling,
             defaults=self._defaults,
             vocab_size=self._limits.vocab_size,
+            limits=self._limits.requests,
             processors=self._processors,
+            grammars=self._grammars,
         )
         self._worker.check(params)
         if self._tokenizer is None:
@@ -181,7 +192,12 @@ class RequestBuilder:
         return params
 
     def _logprobs(self, fields: LogprobFields, prompt_tokens: int, granted: int) -> LogprobParams:
-        wanted = fields.params(prompt_tokens=prompt_tokens, new_tokens=granted, vocab_size=self._limits.vocab_size)
+        wanted = fields.params(
+            prompt_tokens=prompt_tokens,
+            new_tokens=granted,
+            vocab_size=self._limits.vocab_size,
+            limits=self._limits.requests,
+        )
         self._worker.check_logprobs(prompt=wanted.start + 1 < prompt_tokens)
         if wanted.texts and self._tokenizer is None:
             raise RequestError("texts need a tokenizer, and this run has none", param="return_text_in_logprobs")

@@ -9,6 +9,7 @@ from typing import Any
 from jackfield.managers.errors import RequestError, shown
 from jackfield.managers.fields.cache_salt import cache_salts
 from jackfield.managers.fields.checks import of_kind_for_each
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.logprobs import LogprobFields, logprob_fields
 from jackfield.managers.fields.scheduling import SchedulingFields, scheduling_fields
 from jackfield.managers.requests.generate_request import GenerateRequest
@@ -33,9 +34,9 @@ class Prompt:
     logprobs: LogprobFields | None
 
 
-def prompts_of(call: GenerateRequest, *, has_tokenizer: bool) -> list[Prompt]:
+def prompts_of(call: GenerateRequest, *, has_tokenizer: bool, limits: RequestLimits = DEFAULT_LIMITS) -> list[Prompt]:
     """The call's prompts in order, at least one. Raises RequestError naming the field."""
-    texts, id_lists = _texts_or_ids(call, has_tokenizer)
+    texts, id_lists = _texts_or_ids(call, has_tokenizer, limits.max_prompts_per_request)
     count = max(len(texts), len(id_lists))
     sampling = of_kind_for_each("sampling_params", call.sampling_params, count, Mapping) or [{}] * count
     labels = of_kind_for_each("rid", call.rid, count, str) or [None] * count
@@ -43,8 +44,13 @@ def prompts_of(call: GenerateRequest, *, has_tokenizer: bool) -> list[Prompt]:
         if label is not None:
             # Unchecked it would only fail where the message is made, with the request known as open and never sent.
             check_unicode(label, "rid")
-    salts = cache_salts(call.cache_salt, count)
-    scheduling = scheduling_fields(call.priority, call.tenant, call.deadline_s, count)
+            if not 1 <= len(label) <= limits.max_request_id_length:
+                raise RequestError(
+                    f"a rid has 1 to {limits.max_request_id_length} characters, not {len(label)} (--max-request-id-length)",
+                    param="rid",
+                )
+    salts = cache_salts(call.cache_salt, count, limits)
+    scheduling = scheduling_fields(call.priority, call.tenant, call.deadline_s, count, limits)
     logprobs = logprob_fields(
         call.return_logprob,
         call.logprob_start_len,
@@ -52,6 +58,7 @@ def prompts_of(call: GenerateRequest, *, has_tokenizer: bool) -> list[Prompt]:
         call.token_ids_logprob,
         call.return_text_in_logprobs,
         count,
+        limits,
     )
     return [
         Prompt(
@@ -67,8 +74,15 @@ def prompts_of(call: GenerateRequest, *, has_tokenizer: bool) -> list[Prompt]:
     ]
 
 
-def checked_ids(ids: Sequence[Any], vocab_size: int) -> list[int]:
-    """Raises RequestError for what is no id of the vocabulary, 0 .. vocab_size - 1."""
+def checked_ids(ids: Sequence[Any], vocab_size: int, context_length: int) -> list[int]:
+    """Raises RequestError for what is no id of the vocabulary, 0 .. vocab_size - 1, and for more of them than the context holds,
+    before anybody looks at each."""
+    if len(ids) > context_length:
+        raise RequestError(
+            f"input_ids has {len(ids)} ids, but the model's context length is {context_length}. Shorten the prompt.",
+            param="input_ids",
+            code="context_length_exceeded",
+        )
     for token in ids:
         if type(token) is not int or not 0 <= token < vocab_size:
             raise RequestError(
@@ -77,23 +91,26 @@ def checked_ids(ids: Sequence[Any], vocab_size: int) -> list[int]:
     return list(ids)
 
 
-def _texts_or_ids(call: GenerateRequest, has_tokenizer: bool) -> tuple[list[str], list[Sequence[Any]]]:
+def _texts_or_ids(call: GenerateRequest, has_tokenizer: bool, most: int) -> tuple[list[str], list[Sequence[Any]]]:
     """One of the two is empty."""
     if (call.prompt is None) == (call.input_ids is None):
         raise RequestError("give exactly one of prompt and input_ids", param="prompt")
     if call.prompt is None:
-        return [], _id_lists(call.input_ids)
-    texts = _texts(call.prompt)
+        return [], _id_lists(call.input_ids, most)
+    texts = _texts(call.prompt, most)
     if not has_tokenizer:
         raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="prompt")
     return texts, []
 
 
-def _texts(given: Any) -> list[str]:
+def _texts(given: Any, most: int) -> list[str]:
     # Neither a mapping nor a set, whose order is not what anybody meant, nor bytes, which are no text.
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray | memoryview):
         raise RequestError(f"prompt must be text or a list of texts, not {type(given).__name__}", param="prompt")
-    texts = [given] if isinstance(given, str) else list(given)
+    if isinstance(given, str):
+        return [given]
+    _check_count("prompt", len(given), most)
+    texts = list(given)
     if not texts:
         raise RequestError("prompt is an empty list", param="prompt")
     for text in texts:
@@ -102,12 +119,23 @@ def _texts(given: Any) -> list[str]:
     return texts
 
 
-def _id_lists(given: Any) -> list[Sequence[Any]]:
+def _check_count(name: str, count: int, most: int) -> None:
+    if count > most:
+        raise RequestError(
+            f"{name} holds {count} prompts; at most {most} are allowed in one call (--max-prompts-per-request)",
+            param=name,
+        )
+
+
+def _id_lists(given: Any, most: int) -> list[Sequence[Any]]:
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise RequestError("input_ids must be a list of ids, or a list of such lists", param="input_ids")
     if not given:
         raise RequestError("input_ids is empty: a request needs at least one token", param="input_ids")
-    lists = list(given) if isinstance(given[0], Sequence) else [given]
+    if not isinstance(given[0], Sequence):
+        return [given]
+    _check_count("input_ids", len(given), most)
+    lists = list(given)
     for ids in lists:
         if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
             raise RequestError("input_ids mixes ids and lists of ids", param="input_ids")

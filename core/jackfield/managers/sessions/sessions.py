@@ -23,19 +23,19 @@ from jackfield.managers.sessions.tree import Node, SessionTree
 from jackfield.managers.text.tokenizer import check_unicode
 from jackfield.observability.clock import Clock
 
-MAX_ID_CHARS = 128
 MAX_SECONDS = 2**31
-MAX_TURNS = 4096
-"""Most turns in one session: a turn of few tokens takes more memory than they do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimits:
-    """sessions: at once. tokens: of one session's turns together. timeout: seconds without a turn until one is forgotten."""
+    """sessions: at once. tokens: of one session's turns together. timeout: seconds without a turn until one is forgotten.
+    turns: of one session. id_length: characters of a client's own id."""
 
     sessions: int = 1024
     tokens: int = 131072
     timeout: float = 3600.0
+    turns: int = 4096
+    id_length: int = 128
 
 
 @dataclass(kw_only=True)
@@ -113,7 +113,7 @@ class Sessions:
             if value is not None:
                 most = min(most, _positive(name, value))
         seconds = self.limits.timeout if timeout is None else min(self.limits.timeout, _seconds(timeout))
-        made = uuid.uuid4().hex if session_id is None else _checked_id(session_id)
+        made = uuid.uuid4().hex if session_id is None else _checked_id(session_id, self.limits.id_length)
         with self._lock:
             self._reap()
             if made in self._sessions:
@@ -165,13 +165,13 @@ class Sessions:
             if held + len(prompt) + most > session.tokens:
                 raise RequestError(
                     f"the session holds {held} tokens of at most {session.tokens}: a prompt of {len(prompt)} and an "
-                    f"answer of up to {most} do not fit. Ask for fewer, or open a new session.",
+                    f"answer of up to {most} do not fit (--max-session-tokens). Ask for fewer, or open a new session.",
                     param="session_params",
                 )
-            if len(tree.nodes) - len(removed) >= MAX_TURNS:
+            if len(tree.nodes) - len(removed) >= self.limits.turns:
                 raise RequestError(
-                    f"the session has {len(tree.nodes) - len(removed)} turns, and takes no more. Replace some, or open a "
-                    "new session.",
+                    f"the session has {len(tree.nodes) - len(removed)} turns, and takes no more (--max-session-turns). "
+                    "Replace some, or open a new session.",
                     param="session_params",
                 )
             tree.detach(removed)
@@ -277,8 +277,10 @@ def _seconds(value: Any) -> float:
     return float(min(value, MAX_SECONDS))
 
 
-def _checked_id(value: Any) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= MAX_ID_CHARS:
-        raise RequestError(f"session_id is a text of 1 to {MAX_ID_CHARS} characters", param="session_id")
+def _checked_id(value: Any, most: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
+        raise RequestError(
+            f"session_id is a text of 1 to {most} characters (--max-request-id-length)", param="session_id"
+        )
     check_unicode(value, "session_id")
     return value

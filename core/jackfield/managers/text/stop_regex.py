@@ -15,23 +15,18 @@ from typing import Any
 
 from jackfield.managers.text.regex_width import PatternError, width
 
-MAX_PATTERNS = 32
-MAX_PATTERN_CHARS = 256
-MAX_MATCH_CHARS = 512
-"""Longest match of a pattern, and with it the most text that a stream holds back for it."""
-
-MAX_WORK = 2**21
-"""Most steps of matching for a token of the answer, all patterns of a request together: characters of a pattern's longest match,
-which are looked at again with each token, times the length of its program. RE2 takes that many when a pattern has too many
-states for its table: a few milliseconds."""
+_REMEMBERED = 64
+"""Compiled patterns, twice what one request may bring by default."""
 
 _MEMORY = 2 * 2**20
 """Bytes that RE2 may spend on one pattern; beyond them it refuses the pattern, or matches without its table of states."""
 
 
 class StopRegex:
-    """A pattern that was taken. longest: characters of its longest match. work: see MAX_WORK. Raises PatternError, which says
-    why not."""
+    """A pattern that was taken. longest: characters of its longest match, and with it the most text that a stream holds back.
+    work: steps of matching for a token of the answer: the characters of the longest match, which are looked at again with each
+    token, times the length of its program. RE2 takes that many when a pattern has too many states for its table. Raises
+    PatternError, which says why not."""
 
     __slots__ = ("_search", "longest", "pattern", "work")
 
@@ -39,8 +34,6 @@ class StopRegex:
         least, most = width(pattern)
         if most is None:
             raise PatternError("it matches texts of any length; give the repetition a bound, such as {0,40}")
-        if most > MAX_MATCH_CHARS:
-            raise PatternError(f"it matches up to {most} characters; at most {MAX_MATCH_CHARS} are allowed")
         if least == 0:
             raise PatternError("it matches the empty text, which would end every answer at once")
         self.pattern = pattern
@@ -66,13 +59,22 @@ class StopRegex:
         return found.start(), high
 
 
-def check_work(regexes: Sequence[StopRegex]) -> None:
+def check_match_length(pattern: str, most: int) -> None:
+    """Before it is compiled. Raises PatternError."""
+    _, longest = width(pattern)
+    if longest is not None and longest > most:
+        raise PatternError(
+            f"it matches up to {longest} characters; at most {most} are allowed (--max-stop-regex-match)"
+        )
+
+
+def check_work(regexes: Sequence[StopRegex], most: int) -> None:
     """Of one request. Raises PatternError."""
     work = sum(regex.work for regex in regexes)
-    if work > MAX_WORK:
+    if work > most:
         raise PatternError(
-            f"it would take up to {work} steps of matching a token; at most {MAX_WORK} are allowed. Bound what it repeats, such "
-            "as .{0,40}, closer, or give fewer patterns"
+            f"it would take up to {work} steps of matching a token; at most {most} are allowed (--max-stop-regex-work). Bound "
+            "what it repeats, such as .{0,40}, closer, or give fewer patterns"
         )
 
 
@@ -81,7 +83,7 @@ def stop_regexes(patterns: Iterable[str]) -> list[StopRegex]:
     return [made_once(pattern) for pattern in patterns]
 
 
-@functools.lru_cache(maxsize=2 * MAX_PATTERNS)
+@functools.lru_cache(maxsize=_REMEMBERED)
 def made_once(pattern: str) -> StopRegex:
     """As `StopRegex(pattern)`. To make one may take 20 ms, and a small body may name it for a thousand prompts."""
     return StopRegex(pattern)

@@ -20,9 +20,11 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "event_loop": ("overlap",),
         "worker": (
             *("async", "kv_move", "logprobs", "prompt_logprobs", "penalties", "logit_bias", "min_new_tokens"),
-            *("logits_processors", "pooling", FEATURE),
+            *("logits_processors", FEATURE),
         ),
         "ops": (FEATURE,),
+        "routes": ("open_routes",),
+        "parser": ("tool_calls", "reasoning"),
     }
 )
 """Kind -> the features of docs/contract.md."""

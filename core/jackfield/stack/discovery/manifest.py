@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jackfield.config.errors import did_you_mean
+from jackfield.config.errors import did_you_mean, either
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.hookspecs.kv import CORE_LAYOUTS, KVLayout, KVTensorSpec
 from jackfield.stack.discovery.claims import claim_problems
@@ -45,6 +45,7 @@ class ManifestRow:
     encodings      packed weights that it multiplies without unpacking (ops)
     architectures  Hugging Face architecture names (model)
     files          glob patterns of file names that it reads (loader)
+    templates      alternatives by which a chat template's format is known, each the texts that must all stand in it (parser)
     probe          "package.module:check", importing no torch
     priority       the highest compatible one is chosen when none is named
     options        "package.module:Model" of its pydantic options, or None: it has none
@@ -65,6 +66,7 @@ class ManifestRow:
     encodings: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    templates: tuple[tuple[str, ...], ...] = ()
     probe: str | None = None
     priority: int = 0
     options: str | None = None
@@ -166,6 +168,8 @@ def _kind_problems(row: ManifestRow) -> list[str]:
             for need in row.needs
             if need not in WORKER_NEEDS
         )
+    if row.kind == "parser" and len(set(row.features) & set(KINDS["parser"].parts)) != 1:
+        problems.append(f"a parser reads one of {either(KINDS['parser'].parts)}: its features name exactly one of them")
     if row.kind == "attention" and ANY_LAYOUT in row.layouts:
         problems.append("an attention plugin names the layouts that it accepts; '*' is for ops")
     roles = KINDS[row.kind].processes
@@ -236,6 +240,14 @@ def _texts(value: Any) -> tuple[Any, str]:
     return (tuple(value) if good else None), "a list of texts"
 
 
+def _text_sets(value: Any) -> tuple[Any, str]:
+    wanted = "a list of texts, or of lists of texts"
+    if not isinstance(value, list):
+        return None, wanted
+    sets = [_texts([one] if isinstance(one, str) else one)[0] for one in value]
+    return (tuple(sets) if all(sets) else None), wanted
+
+
 def _whole(value: Any) -> tuple[Any, str]:
     return (value if isinstance(value, int) and not isinstance(value, bool) else None), "a whole number"
 
@@ -274,6 +286,7 @@ _KEYS: Mapping[str, Callable[[Any], tuple[Any, str]]] = {
     "encodings": _texts,
     "architectures": _texts,
     "files": _texts,
+    "templates": _text_sets,
     "probe": _dotted,
     "priority": _whole,
     "options": _dotted,
@@ -287,6 +300,11 @@ _ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "encodings": ("ops",),
     "architectures": ("model",),
     "files": ("loader",),
+    "templates": ("parser",),
     "parameters": ("logits_processor",),
 }
-_MUST_SAY: Mapping[str, tuple[str, ...]] = {"attention": ("layouts",), "model": ("architectures",)}
+_MUST_SAY: Mapping[str, tuple[str, ...]] = {
+    "attention": ("layouts",),
+    "model": ("architectures",),
+    "parser": ("features",),
+}

@@ -93,7 +93,7 @@ def _where(plugin: SelectedPlugin, path: str | tuple[str, ...]) -> str:
 
 def _to_give(plugin: SelectedPlugin, path: tuple[str, ...]) -> str:
     """Where an option that is not given can be."""
-    flag = ".".join((KINDS[plugin.kind].flag, plugin.instance, *path)).replace("_", "-")
+    flag = ".".join((KINDS[plugin.kind].flag_of(plugin.manifest.features), plugin.instance, *path)).replace("_", "-")
     return f'in [options."{plugin.key}"] or with {flag}'
 
 

@@ -37,10 +37,12 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gate": ("enter", "poll", "cancel"),
         "kv_tier": ("has", "get", "put", "clear"),
         "logits_processor": ("opened", "closed", "tokens", "apply"),
+        "routes": ("handle", "stream"),
         "metrics": ("record", "expose"),
     }
 )
-"""What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks. `sizes` of a cache only reads numbers."""
+"""What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks; of
+routes, their handlers and streams (see `steps`). `sizes` of a cache only reads numbers."""
 
 _NAMED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

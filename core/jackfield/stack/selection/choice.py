@@ -101,6 +101,13 @@ class Selector:
         )
         return Choice(row, reason)
 
+    def best_if_any(self, kind: str, judge: Judge) -> Choice | None:
+        """As `best`, for a kind that a run can do without: None if no plugin is usable, each with its reason."""
+        if any(self._candidate(row, judge) is None for row in self._catalogue.rows(kind)):
+            return self.best(kind, judge)
+        self._reject(kind, set(), lambda row: self._why_not(row, judge, "", trust=True))
+        return None
+
     def choose(self, kind: str, name: str | None, field: str, judge: Judge) -> Choice:
         """The named one, or the best if none is named."""
         return self.best(kind, judge) if name is None else self.named(kind, name, field, judge)
@@ -113,6 +120,10 @@ class Selector:
                 why = self._denial(row) or (reason if row.status is Status.OK else row.problem)
                 self.rejected.append(_rejected(row, why))
 
+    def reject(self, row: PluginRow, reason: str) -> None:
+        """This row does not serve."""
+        self.rejected.append(_rejected(row, self._denial(row) or reason))
+
     def set_aside_what_has_no_kind(self) -> None:
         """Whatever is installed for a kind that this core does not know, or is too broken to name one."""
         self.rejected += [
@@ -124,15 +135,16 @@ class Selector:
         denial = self._denial(row)
         if denial is not None:
             return denial
+        flag = flag_of(row)
         if row.path is not None:
-            return f"a plugin of a --plugin file serves only when it is named: {KINDS[row.kind].flag} {row.name}"
+            return f"a plugin of a --plugin file serves only when it is named: {flag} {row.name}"
         if not self._access.trusts(row):
             return (
                 f"{row.distribution} is not one of our distributions: allow it with --plugin-allow {row.distribution} "
-                f"or name the plugin with {KINDS[row.kind].flag} {row.name}"
+                f"or name the plugin with {flag} {row.name}"
             )
         if priority(row) < 0:
-            return f"it is used only when named: {KINDS[row.kind].flag} {row.name}"
+            return f"it is used only when named: {flag} {row.name}"
         return None
 
     def _denial(self, row: PluginRow) -> str | None:
@@ -216,6 +228,11 @@ def _rejected(row: PluginRow, reason: str) -> Rejected:
 def priority(row: PluginRow) -> int:
     """The manifest's priority; the lowest there is without a manifest."""
     return row.manifest.priority if row.manifest is not None else -(2**31)
+
+
+def flag_of(row: PluginRow) -> str:
+    """The flag that names the row's plugin."""
+    return KINDS[row.kind].flag_of(() if row.manifest is None else row.manifest.features)
 
 
 def described(row: PluginRow) -> str:

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from jackfield.config import embedded
+from jackfield.config.chat_template import read_chat_template
 from jackfield.config.device import DeviceDescription, describe_device
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders, option_sources
-from jackfield.hookspecs import ModelShape, ModelSourceError, Pooling, Shard, UnsupportedModel
+from jackfield.hookspecs import ModelShape, ModelSource, ModelSourceError, Shard, UnsupportedModel
 from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
 from jackfield.stack.discovery.scan import discover
@@ -33,7 +34,6 @@ from jackfield.stack.selection.access import Access
 from jackfield.stack.selection.checks import manifest_of
 from jackfield.stack.selection.choice import Selector, as_selected
 from jackfield.stack.selection.models import model_files, select_loader, select_model, select_worker
-from jackfield.stack.selection.pooling import pooling_of
 
 
 def gather_model_facts(
@@ -68,8 +68,10 @@ def gather_model_facts(
     loader = select_loader(selector, args, file, files).row
     if model_path is None:
         raw, source = embedded.embedded_config(), embedded.CONFIG_SOURCE
+        templates: Mapping[str, str] = {"default": embedded.embedded_chat_template()}
     else:
-        raw, source = _read_config(_selected(args, loader, provenance), args, model_path), file
+        raw, templates = _read_source(_selected(args, loader, provenance), args, model_path)
+        source = file
     config = ModelConfig.from_hf(
         raw, source=source, overrides=args.json_model_override_args, context_length=args.context_length
     )
@@ -79,8 +81,16 @@ def gather_model_facts(
     if "model" in manifest_of(worker).needs:
         model = select_model(selector, args, config.architecture, catalogue, device.type, dtype).row
         shape = _describe(_selected(args, model, provenance), config)
-    pooling = pooling_of(config, shape, is_embedding=args.is_embedding)
-    return ModelFacts(name=name, file=file, files=files, config=config, shape=shape, pooling=pooling)
+    template = _effective_template(args, templates)
+    return ModelFacts(name=name, file=file, files=files, config=config, shape=shape, chat_template=template)
+
+
+def _effective_template(args: ServerArgs, templates: Mapping[str, str]) -> str:
+    if args.skip_tokenizer_init:
+        return ""
+    if args.chat_template is not None:
+        return read_chat_template(args.chat_template)
+    return "\n".join(templates[name] for name in ("default", "tool_use") if name in templates)
 
 
 def _name(args: ServerArgs, path: Path) -> str:
@@ -90,8 +100,9 @@ def _name(args: ServerArgs, path: Path) -> str:
     return path.resolve().name
 
 
-def _read_config(loader: SelectedPlugin, args: ServerArgs, path: Path) -> dict[str, Any]:
-    source = _load(loader).make("loader", path=path, overrides=args.json_model_override_args or {})
+def _read_source(loader: SelectedPlugin, args: ServerArgs, path: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Configuration and chat templates."""
+    source: ModelSource = _load(loader).make("loader", path=path, overrides=args.json_model_override_args or {})
     try:
         config: dict[str, Any] = source.config()
     except ModelSourceError as error:
@@ -100,7 +111,17 @@ def _read_config(loader: SelectedPlugin, args: ServerArgs, path: Path) -> dict[s
         raise PluginLoadError(
             f"{loader.described} failed to read the configuration of {path}: {told(error)}"
         ) from error
-    return config
+    if args.skip_tokenizer_init or args.chat_template is not None:
+        return config, {}
+    try:
+        return config, source.chat_templates()
+    except ModelSourceError:
+        # Whoever needs the tokenizer tells what is wrong with it; this run may not.
+        return config, {}
+    except PLUGIN_ERRORS as error:
+        raise PluginLoadError(
+            f"{loader.described} failed to read the chat template of {path}: {told(error)}"
+        ) from error
 
 
 def _describe(model: SelectedPlugin, config: ModelConfig) -> ModelShape:
@@ -153,7 +174,7 @@ def _gather_in_child(
         files=tuple(told["files"]),
         config=config,
         shape=msgspec.convert(told["shape"], ModelShape | None),
-        pooling=msgspec.convert(told["pooling"], Pooling | None),
+        chat_template=told["chat_template"],
     )
 
 
@@ -176,5 +197,5 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         "config": dict(facts.config.hf),
         "source": facts.config.source,
         "shape": msgspec.to_builtins(facts.shape),
-        "pooling": msgspec.to_builtins(facts.pooling),
+        "chat_template": facts.chat_template,
     }

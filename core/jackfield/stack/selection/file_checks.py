@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jackfield.config.errors import ConfigurationError, either, refuse
-from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.resolved import SelectedPlugin
+from jackfield.stack.selection.choice import flag_of
 
 
 def refuse_unusable_files(catalogue: Catalogue, source: str) -> None:
@@ -32,7 +32,7 @@ def refuse_unused_files(catalogue: Catalogue, stack: Iterable[SelectedPlugin], s
         if row.path is not None and str(row.path) not in used:
             idle.setdefault(row.path, []).append(row)
     for path, rows in idle.items():
-        flags = either(f"{KINDS[row.kind].flag} {row.name}" for row in rows)
+        flags = either(f"{flag_of(row)} {row.name}" for row in rows)
         raise ConfigurationError(f"{source} {path}: the stack uses nothing of it; add {flags}, or leave the file out")
 
 

@@ -6,19 +6,20 @@ choice, every filled-in argument and every rejection carries its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jackfield.config.device import DeviceDescription
 from jackfield.config.dtype import resolve_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.config.names import AUTO, NONE, PluginUse
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders, option_sources
 from jackfield.config.stack_file import SHARED
 from jackfield.config.topology import SERVING, derive_topology
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
+from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.names import instance_key
 from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
 from jackfield.stack.selection.access import Access, refuse_unknown_entries
@@ -36,10 +37,15 @@ from jackfield.stack.selection.file_checks import refuse_unusable_files, refuse_
 from jackfield.stack.selection.invariance import Invariance
 from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
+from jackfield.stack.selection.parsers import WORDS, ParserSelection
 from jackfield.stack.selection.probes import Prober, no_probe, probe_here
+from jackfield.stack.selection.routes import with_own_routes
 from jackfield.stack.selection.worker_thread import worker_thread
 
 __all__ = ["Resolution", "resolve"]
+
+TOKEN_MASKS = "token_masks"
+"""Feature of a worker: `sample` takes `TokenMasks`."""
 
 
 def resolve(
@@ -96,22 +102,20 @@ class _Resolver:
         self._decide_device_and_dtype()
         worker = select_worker(self.selector, self.args, self.catalogue, self.device.type, self.dtype)
         self._add("worker", worker)
-        if self.model is not None and self.model.pooling is not None:
-            lacking = feature_problems(worker.row, ["pooling"], "a run that does not generate")
-            if lacking:
-                raise ConfigurationError(f"{described(worker.row)}: {lacking[0]}; name another --worker")
         needs = frozenset(manifest_of(worker.row).needs)
         self._decide_loader()
         self._decide_model(worker.row, needs)
         ops = self._decide_ops(worker.row, needs)
         layout = self._decide_attention(worker.row, needs, ops)
         loop = self._decide_scheduling()
+        self._decide_grammar(worker.row)
         if self.args.kv_tier and "kv_move" not in manifest_of(worker.row).features:
             raise ConfigurationError(
                 f"{self.selector.source('kv_tier')}: {described(worker.row)} makes no copies of its KV (feature 'kv_move')"
             )
+        self._decide_parsers()
         for kind in (kind.name for kind in KINDS.values() if not kind.exclusive):
-            self._decide_uses(kind)
+            self._decide_uses(kind, self._routes() if kind == "routes" else self.args.uses(kind))
         self._check_processors(worker.row)
         self._check_options()
         if not self.provenance.get("plugin", "").endswith(SHARED):
@@ -238,8 +242,64 @@ class _Resolver:
         )
         return self._decide("event_loop", self._hardware_problems).row
 
-    def _decide_uses(self, kind: str) -> None:
-        uses = self.args.uses(kind)
+    def _routes(self) -> tuple[PluginUse, ...]:
+        """With the project's own in the place of "auto"."""
+        uses = self.args.routes
+        expanded = with_own_routes(uses, self._own_routes)
+        if expanded != uses:
+            self.completion.fill("routes", expanded, f"{AUTO}: the project's protocols that are installed")
+        return expanded
+
+    def _own_routes(self, name: str) -> bool:
+        return any(
+            row.status is Status.OK and self.selector.only_named(row) is None
+            for row in self.catalogue.find("routes", name)
+        )
+
+    def _decide_parsers(self) -> None:
+        template = "" if self.model is None else self.model.chat_template
+        selection = ParserSelection(self.args, template, self.catalogue, self.selector, self.provenance)
+        parts = KINDS["parser"].parts
+        free = [part for part in parts if getattr(self.args, parts[part]) is None]
+        if self.model is None and free:
+            self._leave_open("parser", f"which parser reads {' and which '.join(WORDS[part] for part in free)}")
+        for part in parts:
+            if self.model is None and part in free:
+                continue
+            chosen = selection.choose(part)
+            if chosen.choice is not None:
+                self._add("parser", chosen.choice, phases=(part,))
+            if part in free:
+                name = NONE if chosen.choice is None else chosen.choice.row.name
+                self.completion.fill(parts[part], name, chosen.reason)
+        selection.reject_the_rest()
+
+    def _decide_grammar(self, worker: PluginRow) -> None:
+        """A run can do without; a backend that was named cannot."""
+        kind = KINDS["grammar"]
+        name = self.args.plugin_for(kind.name)
+        if self.args.grammar_backend == NONE:
+            self.selector.set_aside(kind.name, f"{self.selector.source(kind.field)} is none")
+            return
+        without = None
+        if TOKEN_MASKS not in manifest_of(worker).features:
+            without = f"{described(worker)} applies no token masks (feature {TOKEN_MASKS!r})"
+        elif self.args.skip_tokenizer_init:
+            without = "--skip-tokenizer-init leaves no vocabulary to say what a token stands for"
+        if without is not None:
+            if name is not None:
+                raise ConfigurationError(f"{self.selector.source(kind.field)}: {without}")
+            self.selector.set_aside(kind.name, without)
+        elif name is not None:
+            self._add(kind.name, self.selector.named(kind.name, name, kind.field, self._hardware_problems))
+            return
+        elif (choice := self.selector.best_if_any(kind.name, self._hardware_problems)) is not None:
+            self._add(kind.name, choice)
+            self.completion.fill(kind.field, choice.row.name, choice.reason)
+            return
+        self.completion.fill(kind.field, NONE, without or "no grammar plugin can serve here")
+
+    def _decide_uses(self, kind: str, uses: Sequence[PluginUse]) -> None:
         field = KINDS[kind].field
         for use in uses:
             choice = Selector(self.catalogue, Access(deny=self.args.plugin_deny), self.provenance).named(

@@ -37,4 +37,11 @@ def find_one(catalogue: Catalogue, kind: str, name: str) -> PluginRow:
 def select_one(catalogue: Catalogue, kind: str, name: str, options: dict[str, Any]) -> SelectedPlugin:
     """The same as a choice that loading takes. Options are not validated here."""
     row = find_one(catalogue, kind, name)
-    return as_selected(row, "asked for by name", options=options, phases=PHASES if row.kind == "attention" else ())
+    return as_selected(row, "asked for by name", options=options, phases=_phases(row))
+
+
+def _phases(row: PluginRow) -> tuple[str, ...]:
+    """Every part of its kind's work that it can do."""
+    if row.kind == "attention":
+        return PHASES
+    return tuple(part for part in KINDS[row.kind].parts if row.manifest is not None and part in row.manifest.features)

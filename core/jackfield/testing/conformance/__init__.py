@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.cache import CacheConformance
     from jackfield.testing.conformance.event_loop import EventLoopConformance
     from jackfield.testing.conformance.gate import GateConformance
+    from jackfield.testing.conformance.grammar import GrammarConformance
     from jackfield.testing.conformance.kv_tier import KvTierConformance
     from jackfield.testing.conformance.loader import LoaderConformance
     from jackfield.testing.conformance.logits_processor import LogitsProcessorConformance
@@ -39,6 +40,7 @@ __all__ = [
     "Conformance",
     "EventLoopConformance",
     "GateConformance",
+    "GrammarConformance",
     "KvTierConformance",
     "LoaderConformance",
     "LogitsProcessorConformance",

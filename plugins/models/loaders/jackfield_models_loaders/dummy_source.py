@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import ModelSource, ModelSourceError, Shard, TokenizerFiles, Weight
 from jackfield_models_loaders.hf_config import read_config
-from jackfield_models_loaders.hf_tokenizer import read_tokenizer
+from jackfield_models_loaders.hf_tokenizer import read_chat_templates, read_tokenizer
 from jackfield_models_loaders.json_file import merged, read_object
 from jackfield_models_loaders.options import DummyOptions
 
@@ -44,6 +44,9 @@ class DummySource(ModelSource):
 
     def tokenizer(self) -> TokenizerFiles:
         return read_tokenizer(self.directory)
+
+    def chat_templates(self) -> Mapping[str, str]:
+        return read_chat_templates(self.directory)
 
     def weights(self, shard: Shard) -> Iterator[Weight]:
         shapes = self._shapes()

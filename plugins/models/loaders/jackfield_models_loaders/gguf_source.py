@@ -16,7 +16,7 @@ from jackfield_models_loaders.gguf_architectures import Architecture
 from jackfield_models_loaders.gguf_config import find_architecture, make_config
 from jackfield_models_loaders.gguf_header import GgufHeader, GgufTensor
 from jackfield_models_loaders.gguf_metadata import Metadata
-from jackfield_models_loaders.gguf_tokenizer import make_tokenizer
+from jackfield_models_loaders.gguf_tokenizer import chat_templates, make_tokenizer
 from jackfield_models_loaders.json_file import merged
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.([a-z0-9_]+)\.(weight|bias)")
@@ -37,6 +37,10 @@ class GgufSource(ModelSource):
     def tokenizer(self) -> TokenizerFiles:
         vocab_size = make_config(self.header, self.metadata)["vocab_size"]
         return make_tokenizer(self.metadata, vocab_size)
+
+    def chat_templates(self) -> Mapping[str, str]:
+        nameless, named = chat_templates(self.metadata)
+        return named if nameless is None else {**named, "default": nameless}
 
     def weights(self, shard: Shard) -> Iterator[Weight]:
         name, row = find_architecture(self.metadata)

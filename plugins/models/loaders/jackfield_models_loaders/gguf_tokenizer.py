@@ -44,7 +44,7 @@ def make_tokenizer(metadata: Metadata, vocab_size: int) -> TokenizerFiles:
         "post_processor": None,
         **parts,
     }
-    template, named = _chat_templates(metadata)
+    template, named = chat_templates(metadata)
     return TokenizerFiles(
         tokenizer_json=json.dumps(whole, ensure_ascii=False).encode(),
         special_tokens=special,
@@ -148,7 +148,7 @@ def _merges_by_score(vocabulary: Vocabulary, scores: list[float]) -> list[list[s
     return [[left, right] for _, _, left, right in found]
 
 
-def _chat_templates(metadata: Metadata) -> tuple[str | None, dict[str, str]]:
+def chat_templates(metadata: Metadata) -> tuple[str | None, dict[str, str]]:
     named = {}
     for name in metadata.texts("tokenizer.chat_templates") or ():
         source = metadata.text(f"tokenizer.chat_template.{name}")

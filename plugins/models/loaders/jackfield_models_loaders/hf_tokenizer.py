@@ -43,6 +43,12 @@ def read_tokenizer(directory: Path) -> TokenizerFiles:
     )
 
 
+def read_chat_templates(directory: Path) -> dict[str, str]:
+    """Name -> source, the nameless one as "default". Raises ModelSourceError."""
+    nameless, named = _chat_templates(directory, _optional(directory / "tokenizer_config.json"))
+    return named if nameless is None else {**named, "default": nameless}
+
+
 def _optional(path: Path) -> dict[str, Any]:
     return read_object(path) if path.exists() else {}
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from jackfield.hookspecs import ModelSource, ModelSourceError, Shard, TokenizerFiles, Weight
 from jackfield_models_loaders.hf_config import read_config
-from jackfield_models_loaders.hf_tokenizer import read_tokenizer
+from jackfield_models_loaders.hf_tokenizer import read_chat_templates, read_tokenizer
 from jackfield_models_loaders.json_file import merged, read_object
 from jackfield_models_loaders.safetensors_header import PLAIN_DTYPES, SafetensorsFile, StoredTensor
 
 INDEX_SUFFIX = ".safetensors.index.json"
-BUFFERS = ("position_ids", "token_type_ids")
 SINGLE = "model.safetensors"
 _SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
 
@@ -38,8 +37,11 @@ class SafetensorsSource(ModelSource):
     def tokenizer(self) -> TokenizerFiles:
         return read_tokenizer(self.directory)
 
+    def chat_templates(self) -> Mapping[str, str]:
+        return read_chat_templates(self.directory)
+
     def weights(self, shard: Shard) -> Iterator[Weight]:
-        plan = [(file, tensor) for file, tensor in self._plan() if not _counts(tensor)]
+        plan = self._plan()
         for file, tensor in plan:
             if tensor.dtype not in PLAIN_DTYPES:
                 raise ModelSourceError(
@@ -74,11 +76,6 @@ class SafetensorsSource(ModelSource):
                 seen[tensor.name] = file_name
                 plan.append((file, tensor))
         return plan
-
-
-def _counts(tensor: StoredTensor) -> bool:
-    """Whether it is 0, 1, 2, ...: a buffer that old versions of transformers stored with the weights."""
-    return tensor.dtype == "I64" and tensor.name.rpartition(".")[2] in BUFFERS
 
 
 def _weight(file: SafetensorsFile, tensor: StoredTensor) -> Weight:

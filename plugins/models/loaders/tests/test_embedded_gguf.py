@@ -13,7 +13,7 @@ import transformers
 from tokenizers import pre_tokenizers
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from jackfield.config.embedded import embedded_config
+from jackfield.config.embedded import embedded_chat_template, embedded_config
 from jackfield.hookspecs import Shard
 from jackfield_models_loaders.gguf_header import GgufHeader, StringArray
 from jackfield_models_loaders.gguf_source import GgufSource
@@ -52,6 +52,11 @@ def tokenizer(source: GgufSource) -> tokenizers.Tokenizer:
 
 def test_config_is_the_one_that_the_core_ships(source: GgufSource) -> None:
     assert source.config() == embedded_config()
+
+
+def test_chat_template_is_the_one_that_the_core_ships(source: GgufSource) -> None:
+    assert source.chat_templates() == {"default": embedded_chat_template()}
+    assert source.tokenizer().chat_template == embedded_chat_template()
 
 
 @pytest.mark.slow

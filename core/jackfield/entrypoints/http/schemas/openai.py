@@ -64,10 +64,18 @@ class Sampling(OpenAI):
     logprobs: Any = Field(
         None, description="Chat: true, or completions: 0 to 5 likeliest tokens; values of the model's raw logits."
     )
-    regex: NotYet = None
-    ebnf: NotYet = None
-    json_schema: NotYet = None
-    structural_tag: NotYet = None
+    regex: Any = Field(None, description="Extension: a pattern that the whole answer matches.")
+    ebnf: Any = Field(None, description="Extension: a grammar (EBNF) that the answer keeps to.")
+    json_schema: Any = Field(
+        None, description="Extension: a JSON schema, or its text, that the answer validates against."
+    )
+    structural_tag: Any = Field(
+        None, description="Extension: a structural tag, or its JSON text, that the answer keeps to."
+    )
+    grammar_after: Any = Field(
+        None,
+        description="Extension: token ids behind which one of these begins to hold; the answer is free until it has them.",
+    )
     custom_logit_processor: NotYet = None
 
 

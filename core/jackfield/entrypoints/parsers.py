@@ -1,0 +1,32 @@
+"""Makes the parsers of the main process from the loaded stack."""
+
+from __future__ import annotations
+
+from jackfield.hookspecs import Parser, ReasoningParser, ToolCallParser
+from jackfield.managers.chat.parsers import Parsers
+from jackfield.stack.errors import PluginLoadError
+from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
+
+
+def make_parsers(loaded: LoadedStack, chat_template: str) -> Parsers:
+    """chat_template: the one in effect. Raises PluginLoadError if a plugin fails or gives the other sort of parser."""
+    tool_calls: ToolCallParser | None = None
+    reasoning: ReasoningParser | None = None
+    for plugin in loaded.of("parser"):
+        made: Parser = plugin.make({"chat_template": chat_template})
+        for part in plugin.selected.phases:
+            if part == "tool_calls" and isinstance(made, ToolCallParser):
+                tool_calls = made
+            elif part == "reasoning" and isinstance(made, ReasoningParser):
+                reasoning = made
+            else:
+                raise _other_sort(plugin, part, made)
+    return Parsers(tool_calls=tool_calls, reasoning=reasoning)
+
+
+def _other_sort(plugin: LoadedPlugin, part: str, made: Parser) -> PluginLoadError:
+    sort = {"tool_calls": ToolCallParser, "reasoning": ReasoningParser}[part]
+    return PluginLoadError(
+        f"{plugin.selected.described} declares the feature {part!r}, and its hook returned a {type(made).__name__}, which is no "
+        f"{sort.__name__}"
+    )

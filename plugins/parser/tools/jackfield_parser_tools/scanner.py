@@ -1,0 +1,222 @@
+"""A stream as a program that reads: a format is written as a generator that waits for text wherever it needs more.
+
+What has been read goes, by the mode of the moment, to the content, to the arguments of the latest call, or nowhere; or it is
+held until it is known where it belongs. Each character is looked at once. Knows no format.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from abc import abstractmethod
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from jackfield.hookspecs import CallArguments, CallBegin, Content, Piece, TextStream
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""A part of the program; it gives up its turn when the text is used up."""
+
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
+
+
+class Mode(enum.Enum):
+    """Where the text goes that is read: to the content, to the arguments, nowhere; HOLD: that is not known yet."""
+
+    CONTENT = enum.auto()
+    ARGUMENTS = enum.auto()
+    DROP = enum.auto()
+    HOLD = enum.auto()
+
+
+class Malformed(Exception):
+    """What is read is no call: what is held becomes content, and the program begins again, here."""
+
+
+class _End(Exception):
+    """The text is over."""
+
+
+class Scanner(TextStream):
+    """`run` reads one stretch of text and, if there are any, calls. It is run again and again until the text is over.
+
+    begun   calls so far
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._chunk = ""
+        self._at = 0  # the next character
+        self._from = 0  # from here on what is read has not gone anywhere
+        self._mode = Mode.CONTENT
+        self._held: list[str] = []
+        self._copy: list[str] | None = None
+        self._copy_from = 0
+        self._ended = False
+        self.begun = 0
+        self._program = self._run_on()
+
+    @abstractmethod
+    def run(self) -> Steps[None]:
+        """It begins in the mode CONTENT. Raises Malformed."""
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        if text:
+            self._chunk, self._at, self._from, self._copy_from = text, 0, 0, 0
+            next(self._program)
+        return self._taken()
+
+    def finish(self) -> Sequence[Piece]:
+        self._ended = True
+        next(self._program, None)
+        return self._taken()
+
+    def _run_on(self) -> Steps[None]:
+        try:
+            while True:
+                with suppress(Malformed):
+                    yield from self.run()
+                self._copy = None
+                self.switch(Mode.CONTENT)
+        except _End:
+            self.switch(Mode.CONTENT)
+
+    def _taken(self) -> Sequence[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces if len(pieces) < 2 else joined(pieces)
+
+    # What happens to the text.
+
+    def switch(self, mode: Mode) -> None:
+        """Of HOLD: what is held becomes content with CONTENT, and is left out with any other mode."""
+        self._settle()
+        if self._mode is Mode.HOLD and mode is not Mode.HOLD:
+            if mode is Mode.CONTENT:
+                self._pieces.extend(Content(text) for text in self._held)
+            self._held = []
+        self._mode = mode
+
+    def begin(self, name: str, call_id: str | None = None) -> None:
+        """A call begins; what is held was its beginning."""
+        self.switch(Mode.DROP)
+        self._pieces.append(CallBegin(name, call_id))
+        self.begun += 1
+
+    def give_arguments(self, text: str) -> None:
+        """Arguments that do not stand in the text as they are."""
+        if text:
+            self._pieces.append(CallArguments(text))
+
+    def _settle(self) -> None:
+        if text := self._chunk[self._from : self._at]:
+            if self._mode is Mode.HOLD:
+                self._held.append(text)
+            elif self._mode is Mode.CONTENT:
+                self._pieces.append(Content(text))
+            elif self._mode is Mode.ARGUMENTS:
+                self._pieces.append(CallArguments(text))
+        self._from = self._at
+
+    # Reading.
+
+    def more(self) -> Steps[None]:
+        """The text is used up: wait for more."""
+        self._settle()
+        if self._copy is not None:
+            self._copy.append(self._chunk[self._copy_from :])
+        if not self._ended:
+            yield
+        if self._ended:
+            raise _End
+
+    def peek(self) -> Steps[str]:
+        """The next character, which is not read yet."""
+        while self._at == len(self._chunk):
+            yield from self.more()
+        return self._chunk[self._at]
+
+    def take(self) -> None:
+        """Read the character that `peek` or `jump` gave."""
+        self._at += 1
+
+    def jump(self, pattern: re.Pattern[str]) -> Steps[str]:
+        """Read up to the next character of the pattern, which matches single characters, and give that one."""
+        while True:
+            if found := pattern.search(self._chunk, self._at):
+                self._at = found.start()
+                return found.group()
+            self._at = len(self._chunk)
+            yield from self.more()
+
+    def space(self) -> Steps[str]:
+        """Read whitespace; gives the character behind it."""
+        return (yield from self.jump(_NO_SPACE))
+
+    def expect(self, character: str) -> Steps[None]:
+        """Whitespace and this character. Raises Malformed."""
+        if (yield from self.space()) != character:
+            raise Malformed
+        self.take()
+
+    def match(self, marks: Iterable[str]) -> Steps[str]:
+        """Read the one of the marks that comes next; "" if none does, and then what looked like one is read. Of two marks none
+        may begin with the other, and the first character of one must not stand in it again."""
+        got = ""
+        while True:
+            longer = got + (yield from self.peek())
+            marks = [mark for mark in marks if mark.startswith(longer)]
+            if not marks:
+                return ""
+            self.take()
+            got = longer
+            if got in marks:
+                return got
+
+    def content_until(self, marks: Sequence[str]) -> Steps[str]:
+        """Everything up to one of the marks is content. Gives the mark, which is held."""
+        firsts = first_characters(marks)
+        while True:
+            self.switch(Mode.CONTENT)
+            yield from self.jump(firsts)
+            self.switch(Mode.HOLD)
+            if mark := (yield from self.match(marks)):
+                return mark
+
+    def copied(self, part: Steps[None]) -> Steps[str]:
+        """The text that a part of the program reads, beside what else happens to it. Not within itself."""
+        self._copy, self._copy_from = [], self._at
+        yield from part
+        self._copy.append(self._chunk[self._copy_from : self._at])
+        text, self._copy = "".join(self._copy), None
+        return text
+
+
+def first_characters(marks: Sequence[str]) -> re.Pattern[str]:
+    """Matches what a mark begins with."""
+    return _pattern("".join(sorted({mark[0] for mark in marks})))
+
+
+def _pattern(characters: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(characters)}]")  # `re` keeps what it has compiled
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """Pieces of one sort behind each other as one."""
+    result: list[Piece] = []
+    texts: list[str] = []
+    for piece in pieces:
+        if texts and type(piece) is type(result[-1]) and not isinstance(piece, CallBegin):
+            texts.append(piece.text)
+            continue
+        _close(result, texts)
+        result.append(piece)
+        texts = [] if isinstance(piece, CallBegin) else [piece.text]
+    _close(result, texts)
+    return result
+
+
+def _close(result: list[Piece], texts: list[str]) -> None:
+    if len(texts) > 1:
+        result[-1] = type(result[-1])("".join(texts))
