@@ -18,6 +18,7 @@ TOGETHER = {
     "tests/e2e/test_reference.py": "reference_model",
     "tests/e2e/test_stacks.py": "reference_model",
     "plugins/models/llama/tests/test_llama_embedded.py": "reference_model",
+    "tests/e2e/real/": "real",
 }
 """Beginning of a test's id -> the name of its unit of work, where a session fixture is too costly to be made twice."""
 

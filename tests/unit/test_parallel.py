@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.parallel import TOGETHER, sendable, unit_of
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = {"reference_model", "wheels", "environment"}
+SHARED = {"reference_model", "wheels", "environment", "real"}
 
 
 def test_a_file_stays_together_whatever_its_parameters_are() -> None:

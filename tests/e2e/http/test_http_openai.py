@@ -154,7 +154,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CMP, {"prompt": ["a"] * 1025}, "prompt"),
     (CMP, {"prompt": "a", "suffix": "b"}, "suffix"),
     (CMP, {"prompt": "a", "echo": "yes"}, "echo"),
-    (CMP, {"prompt": "a", "best_of": 2}, "best_of"),
+    (CMP, {"prompt": "a", "n": 2, "best_of": 1}, "best_of"),
     (CMP, {"prompt": "a", "logprobs": 6}, "logprobs"),
     (CMP, {"prompt": "a", "logprobs": True}, "logprobs"),
     (CMP, {"prompt": "a", "max_tokens": "many"}, "max_tokens"),

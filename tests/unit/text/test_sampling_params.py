@@ -177,7 +177,6 @@ ASKING: dict[str, list[Any]] = {
     "custom_logit_processor": ["x", ""],
     "custom_params": [{"a": 1}],
     "watermark": [True],
-    "suffix": ["x"],
     "return_hidden_states": [True, "last"],
 }
 NEUTRAL = {

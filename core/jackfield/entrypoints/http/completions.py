@@ -1,10 +1,15 @@
-"""`/v1/completions`: a plain prompt goes on. It is the raw model: the text of a special token in a prompt is that token."""
+"""`/v1/completions`: a plain prompt goes on. It is the raw model: the text of a special token in a prompt is that token.
+
+Policies: `best_of` above `n` is not streamed; `suffix` needs a model with fill-in-the-middle tokens, and does not go with
+`echo`; usage counts every answer that was made, returned or not, and each prompt once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+from jackfield.entrypoints.http.best_of import Candidates, candidates
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
     GOES_ON,
@@ -17,11 +22,20 @@ from jackfield.entrypoints.http.exchange import (
     json_response,
     usage,
 )
-from jackfield.entrypoints.http.openai_common import Head, Piece, check_stream_options, pieces, sampling_params
+from jackfield.entrypoints.http.fill_in import FillIn
+from jackfield.entrypoints.http.openai_common import (
+    Head,
+    Piece,
+    check_stream_options,
+    continuous_usage,
+    pieces,
+    sampling_params,
+)
 from jackfield.entrypoints.http.openai_logprobs import CompletionLogprobs, completion_fields
-from jackfield.entrypoints.http.schemas.openai import COMPLETION_NOT_YET, CompletionBody
+from jackfield.entrypoints.http.schemas.openai import CompletionBody
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
 from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.text.tokenizer import Tokenizer
 
 KIND = "text_completion"
@@ -35,16 +49,20 @@ async def completions(exchange: Exchange) -> Reply:
     check_model(exchange, body.model)
     with_usage = check_stream_options(body)
     head = Head.new(exchange, "cmpl")
-    request = _request(exchange, body, head)
+    wanted = candidates(exchange, body)
+    request = _request(exchange, body, head, wanted)
     service = exchange.service
-    call = await exchange.submit(lambda: request)
-    states = call.states
     tokenizer = service.serving.replica.tokenizer_manager.tokenizer
+    fill_in = FillIn.of(body, tokenizer) if body.suffix else None
+    call = await exchange.submit(lambda: request if fill_in is None else fill_in.around(request))
+    states = call.states
     echo = _echo(request, len(states), tokenizer) if body.echo else None
-    tell = CompletionLogprobs(tokenizer, echo)
+    # Log-probabilities that only `best_of` asked for are not told.
+    asked = body.logprobs is not None and body.logprobs is not False  # 0 asks for the tokens' own values
+    tell = CompletionLogprobs(tokenizer, echo) if asked else _nothing
     if body.stream:
         updates = service.news(call, lambda states: pieces(states, tell))
-        return EventStream(_events(head, with_usage, echo, await anext(updates), updates))
+        return EventStream(_events(head, with_usage, continuous_usage(body), echo, await anext(updates), updates))
     choices = await service.answers(
         call,
         lambda state: _choice(
@@ -54,10 +72,16 @@ async def completions(exchange: Exchange) -> Reply:
             ending(state.finish),
         ),
     )
+    if wanted.chosen_among:
+        choices = wanted.best(states, choices)
     return json_response(head.object(KIND, choices, usage(states)))
 
 
-def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRequest:
+def _nothing(state: ReqState) -> None:
+    """A `Tell` for whoever asked for nothing."""
+
+
+def _request(exchange: Exchange, body: CompletionBody, head: Head, wanted: Candidates) -> GenerateRequest:
     prompt = body.prompt
     check_prompt_count(exchange, prompt, "prompt")
     if not isinstance(prompt, str | list):
@@ -67,17 +91,21 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
             param="prompt",
             code="invalid_value",
         )
-    if not prompt:
+    if not prompt and not (prompt == "" and body.suffix):
         raise ApiError(400, "prompt is empty: a request needs at least one token", param="prompt", code="invalid_value")
     text = isinstance(prompt, str) or isinstance(prompt[0], str)
     if not text:
         check_ids_count(exchange, prompt, "prompt")
-    sampling = sampling_params(body, COMPLETION_NOT_YET)
+    sampling = {**sampling_params(body, ()), "n": wanted.made, "best_of": None}
     if body.max_tokens == 0 and not body.echo:
         raise ApiError(400, "max_tokens 0 needs echo: true", param="max_tokens", code="invalid_value")
     if body.echo and exchange.service.serving.replica.tokenizer_manager.tokenizer is None:
         raise ApiError(400, "echo needs a tokenizer, and this run has none", param="echo", code="not_supported")
     sampling["max_new_tokens"] = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    logprobs = completion_fields(exchange, body)
+    if wanted.chosen_among:
+        exchange.names.update({"n": "best_of"} | ({} if logprobs else {"return_logprob": "best_of"}))
+        logprobs = {"return_logprob": True, **logprobs}
     several = isinstance(prompt, list) and isinstance(prompt[0], str | list)
     labels = head.labels(len(prompt) if several else 1)
     return GenerateRequest(
@@ -91,7 +119,7 @@ def _request(exchange: Exchange, body: CompletionBody, head: Head) -> GenerateRe
         priority=body.priority,
         tenant=body.tenant,
         deadline_s=body.deadline_s,
-        **completion_fields(exchange, body),
+        **logprobs,
     )
 
 
@@ -112,9 +140,16 @@ def _choice(index: int, text: str, logprobs: dict[str, Any] | None, end: dict[st
     return {"index": index, "text": text, "logprobs": logprobs, **(end or GOES_ON)}
 
 
+def _so_far(piece: Piece) -> dict[str, int]:
+    """The usage of one choice up to this chunk."""
+    prompt, completion = piece.so_far
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
 async def _events(
     head: Head,
     with_usage: bool,
+    continuous: bool,
     echo: Callable[[int], str] | None,
     first: list[Piece],
     updates: AsyncGenerator[list[Piece], None],
@@ -131,7 +166,7 @@ async def _events(
                     echoed.add(piece.index)
                     text = echo(piece.index) + text
                 choice = _choice(piece.index, text, piece.logprobs, piece.ending)
-                events.append(event(head.object(KIND, [choice], None)))
+                events.append(event(head.object(KIND, [choice], _so_far(piece) if continuous else None)))
             yield b"".join(events)
             tokens = batch[-1].usage or tokens
             batch = await anext(updates, None)

@@ -31,6 +31,12 @@ def check_stream_options(body: Sampling) -> bool:
     return bool(body.stream_options.include_usage)
 
 
+def continuous_usage(body: Sampling) -> bool:
+    """Whether every chunk is to have the usage so far."""
+    options = body.stream_options
+    return options is not None and bool(options.include_usage) and bool(options.continuous_usage_stats)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """What every object of one answer begins with. labels: the requests' ids, by which /abort_request knows them."""
@@ -73,6 +79,7 @@ class Piece:
     ending    with the last: the fields that say how it ended
     usage     of the whole call, when this piece completes it
     logprobs  of the tokens that came with the text, those held back with it included; None: not asked for
+    so_far    tokens of its prompt, and those of this choice up to here
     """
 
     index: int
@@ -80,6 +87,7 @@ class Piece:
     ending: dict[str, Any] | None
     usage: dict[str, Any] | None = None
     logprobs: dict[str, Any] | None = None
+    so_far: tuple[int, int] = (0, 0)
 
 
 def pieces(states: Sequence[ReqState], tell: Tell | None = None) -> list[Piece]:
@@ -99,5 +107,6 @@ def pieces(states: Sequence[ReqState], tell: Tell | None = None) -> list[Piece]:
         done = over and all(other.told for other in states)
         end = ending(state.finish) if over else None
         logprobs = None if tell is None else tell(state)
-        found.append(Piece(state.index, text, end, usage(states) if done else None, logprobs))
+        so_far = state.prompt_tokens, len(state.output_ids)
+        found.append(Piece(state.index, text, end, usage(states) if done else None, logprobs, so_far))
     return found

@@ -50,7 +50,6 @@ NOT_YET: Mapping[str, Callable[[Any], bool]] = {
     "custom_logit_processor": _never,
     "custom_params": _empty,
     "watermark": _off,
-    "suffix": _empty,
     "return_hidden_states": _off,
 }
 """Name -> whether a value asks for nothing."""

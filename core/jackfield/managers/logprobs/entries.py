@@ -113,6 +113,12 @@ class LogprobLog:
         """Output tokens with an entry."""
         return len(self._outputs)
 
+    def mean(self) -> float:
+        """Of the output tokens' own values; 0 without any."""
+        if not self._outputs:
+            return 0.0
+        return sum(float(chunk.chosen[j]) for chunk, j in self._outputs) / len(self._outputs)
+
     def take(self, output: TextOutput) -> None:
         if output.prompt_logprobs is not None:
             self._add(self._inputs, output.prompt_logprobs)

@@ -27,6 +27,7 @@ class Tokenizer:
 
     special_ids   role ("bos_token", "eos_token", ...) -> id, for the roles whose token the vocabulary holds
     special_texts what the control tokens look like in a text
+    added_texts   what stands for one token as a whole wherever it is in a text: control tokens, and others
     vocab_size    number of tokens, added ones included
     """
 
@@ -50,6 +51,7 @@ class Tokenizer:
         added = library.get_added_tokens_decoder()
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self.special_texts = frozenset(token.content for token in added.values() if token.special)
+        self.added_texts = frozenset(token.content for token in added.values())
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._plain_lock = threading.Lock()
         self._plain: tokenizers.Tokenizer | None = None

@@ -11,6 +11,9 @@ from jackfield.entrypoints.http.schemas.common import Answer, Count, Flag, NotYe
 
 class StreamOptions(OpenAI):
     include_usage: Flag | None = Field(None, description="One more chunk at the end, with the usage and no choices.")
+    continuous_usage_stats: Flag | None = Field(
+        None, description="Extension, with `include_usage`: every chunk has the usage so far."
+    )
 
 
 class Sampling(OpenAI):
@@ -60,7 +63,11 @@ class Sampling(OpenAI):
         None, description="Extension, for policies that look at it: seconds from arrival. It orders, and ends nothing."
     )
     n: Any = Field(None, description="Answers to each prompt, at most 128; the choices of prompt i are i*n to i*n+n-1.")
-    best_of: Any = Field(None, description="Absent, or the same as `n`.")
+    best_of: Any = Field(
+        None,
+        description="Completions: make so many answers to each prompt and return the `n` with the highest mean log-probability; "
+        "not above `n` in a stream. Chat: absent, or the same as `n`.",
+    )
     logprobs: Any = Field(
         None, description="Chat: true, or completions: 0 to 5 likeliest tokens; values of the model's raw logits."
     )
@@ -91,10 +98,10 @@ class CompletionBody(Sampling):
     )
     max_tokens: Size | None = Field(None, description="Most tokens to generate; not given: 16. 0 only with `echo`.")
     echo: Flag | None = Field(None, description="Begin with the prompt; with `logprobs`, its tokens have theirs.")
-    suffix: NotYet = None
-
-
-COMPLETION_NOT_YET = ("suffix",)
+    suffix: Text | None = Field(
+        None,
+        description="What follows the answer, for models with fill-in-the-middle tokens (fim_prefix, fim_suffix, fim_middle).",
+    )
 
 
 class Message(OpenAI):
@@ -146,7 +153,7 @@ class Usage(Answer):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: CachedTokens
+    prompt_tokens_details: CachedTokens | None = Field(None, description="Known with the end of a stream.")
 
 
 class TextLogprobs(Answer):
