@@ -6,13 +6,22 @@ import asyncio
 import atexit
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
-from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS, Mover, final_answer, raise_first_failure, submit_async
+from jackfield.entrypoints.calls import (
+    MAX_FLUSH_SECONDS,
+    Answer,
+    Mover,
+    final_answer,
+    news,
+    raise_first_failure,
+    submit_async,
+)
 from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
@@ -111,7 +120,7 @@ class Engine:
         top_logprobs_num: int | Sequence[int | None] | None = ...,
         token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = ...,
         return_text_in_logprobs: bool | None = ...,
-    ) -> AnswerStream: ...
+    ) -> AnswerStream[Answer]: ...
 
     def generate(
         self,
@@ -169,7 +178,7 @@ class Engine:
         )
         call = self._mover.submit(request)
         if stream:
-            return AnswerStream(call, request.is_batch)
+            return AnswerStream(call, partial(news, batched=request.is_batch))
         try:
             while not call.closed:
                 call.wait()
@@ -220,7 +229,7 @@ class Engine:
         )
         call = await submit_async(self._mover, request)
         if stream:
-            return AsyncAnswerStream(call, request.is_batch)
+            return AsyncAnswerStream(call, partial(news, batched=request.is_batch))
         try:
             while not call.closed:
                 await call.wait_async()

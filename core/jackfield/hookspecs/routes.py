@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jackfield.hookspecs.chat import ChatRequest, ChatRun, TextRequest
 from jackfield.hookspecs.common import PluginContext
 from jackfield.hookspecs.markers import hookspec
 
@@ -164,6 +165,18 @@ class Runtime(Protocol):
 
     async def detokenize(self, ids: Sequence[int]) -> str:
         """The text of the ids, special tokens included."""
+        ...
+
+    async def chat(self, request: ChatRequest) -> ChatRun:
+        """Check a chat and hand it over. RouteError names the field as the client does (`ChatRequest.names`)."""
+        ...
+
+    async def complete(self, request: TextRequest) -> ChatRun:
+        """As `chat`, for a plain prompt: its text is content, whatever it looks like."""
+        ...
+
+    async def count_tokens(self, request: ChatRequest) -> int:
+        """The tokens of the prompt that `chat` would send, checked in the same way."""
         ...
 
 

@@ -10,26 +10,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import nodes
 
 from jackfield.config.chat_template import read_chat_template
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat.content_format import ContentFormat, content_format
 from jackfield.managers.chat.environment import chat_environment
+from jackfield.managers.chat.history import for_template
 from jackfield.managers.chat.literal_text import LiteralText
 from jackfield.managers.chat.messages import plain_messages
 from jackfield.managers.chat.template_budget import loop_budget, meter_loops
+from jackfield.managers.chat.tool_texts import with_tools_in_words
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.schema_size import check_schema
 from jackfield.managers.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+
+PROMPT_END = 512
+"""Characters at the end of a rendered prompt that are kept, for those who ask what it leaves open."""
 
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
 _CONTINUE_HERE = "<<<jackfield: the final message goes on here>>> "
@@ -43,6 +50,14 @@ _TEMPLATE_FAULTS = (
     LookupError,
     RuntimeError,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """ids, and the end of the text that they stand for."""
+
+    ids: list[int]
+    end: str
 
 
 class TemplateManager:
@@ -92,6 +107,11 @@ class TemplateManager:
     def has_template(self) -> bool:
         return "default" in self._templates
 
+    def reads(self, variable: str) -> bool:
+        """Whether the default template names the variable."""
+        chosen = self._templates.get("default")
+        return chosen is not None and variable in chosen.variables
+
     def content_format(self) -> ContentFormat:
         """How the default template reads content. Raises RequestError if there is none."""
         return self._choose(tools=False).format
@@ -111,7 +131,8 @@ class TemplateManager:
         add_generation_prompt    end with the header of an assistant's turn
         continue_final_message   the last message is the beginning of the answer: its turn stays open, and no header is
                                  added whatever `add_generation_prompt` says
-        tools                    descriptions for the template; the one named "tool_use" is taken if there is one
+        tools                    descriptions for the template; the one named "tool_use" is taken if there is one. One that
+                                 names no tools is told of them in a system message
         template_kwargs          further variables of the template (`enable_thinking`, ...) as a client sent them: names
                                  that belong to the call are refused
         variables                the same, for callers that know the names
@@ -146,11 +167,13 @@ class TemplateManager:
         if tools is not None:
             check_schema("tools", tools, self._limits)
         chosen = self._choose(tools=bool(tools))
-        plain, given, tools = literal.hide(
-            plain_messages(messages, chosen.format, self._limits.max_messages),
-            {**(template_kwargs or {}), **variables},
-            list(tools or ()),
-        )
+        plain = plain_messages(messages, chosen.format, self._limits.max_messages)
+        if tools and "tools" not in chosen.variables:
+            plain = with_tools_in_words(
+                plain, tools, parts=chosen.format.kind == "openai" and not chosen.format.takes_both
+            )
+        plain, given, tools = literal.hide(plain, {**(template_kwargs or {}), **variables}, list(tools or ()))
+        for_template(plain)
         if continue_final_message:
             _mark(plain)
         text = self._run(
@@ -166,7 +189,11 @@ class TemplateManager:
         return _cut_at_mark(text) if continue_final_message else text
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-        """The prompt's ids; options as for `render`.
+        """The prompt's ids; options as for `render`. See `prompt`."""
+        return self.prompt(messages, **options).ids
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Prompt:
+        """The prompt's ids and the end of its text; options as for `render`.
 
         The special tokens are the template's own: none is added, and the text of one in a message, a tool or a variable is
         encoded as ordinary text, so that no message can end itself and forge another's turn.
@@ -175,7 +202,8 @@ class TemplateManager:
             raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="messages")
         literal = LiteralText(self._tokenizer.special_texts)
         text = self._render(literal, messages, **options)
-        return self._tokenizer.encode_literals(text, literal.literals, param="messages")
+        ids = self._tokenizer.encode_literals(text, literal.literals, param="messages")
+        return Prompt(ids=ids, end=text[-PROMPT_END:])
 
     def _choose(self, *, tools: bool) -> _Compiled:
         chosen = self._templates.get("tool_use") if tools else None
@@ -212,6 +240,7 @@ class _Compiled:
     def __init__(self, environment: jinja2.Environment, source: str) -> None:
         tree = environment.parse(source)
         self.format = content_format(tree)
+        self.variables = frozenset(node.name for node in tree.find_all(nodes.Name) if node.ctx == "load")
         meter_loops(environment, tree)
         self.template = environment.from_string(tree)
 

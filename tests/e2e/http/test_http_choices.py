@@ -11,7 +11,8 @@ from typing import Any
 import openai
 import pytest
 
-from jackfield.entrypoints.http.schemas.openai import ChatChunk, ChatCompletion, Completion
+from jackfield.entrypoints.http.schemas.openai import Completion
+from jackfield.entrypoints.http.schemas.openai_chat import ChatChunk, ChatCompletion
 from tests.e2e.http.servers import LONG, SIMULATED, SLOW, Server, events, serving, until
 
 CHAT, CMP = "/v1/chat/completions", "/v1/completions"

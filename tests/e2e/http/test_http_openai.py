@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jackfield.entrypoints.http.schemas.openai import ChatChunk, ChatCompletion, Completion, Model, ModelList
+from jackfield.entrypoints.http.schemas.openai import Completion, Model, ModelList
+from jackfield.entrypoints.http.schemas.openai_chat import ChatChunk, ChatCompletion
 from tests.e2e.http.servers import Server, events
 
 CHAT = "/v1/chat/completions"
@@ -104,7 +105,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
      "messages[0].content[0].type"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
     (CHAT, {"messages": [*HELLO, {"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
-     "messages[1].tool_calls"),
+     "messages[1].tool_calls[0].function"),
     (CHAT, {"messages": HELLO * 4097}, "messages"),
     (CHAT, {"messages": HELLO, "temperature": "hot"}, "temperature"),
     (CHAT, {"messages": HELLO, "temperature": -1}, "temperature"),
@@ -119,9 +120,11 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     (CHAT, {"messages": HELLO, "top_logprobs": 10**6}, "top_logprobs"),
     (CHAT, {"messages": HELLO, "logit_bias": {str(i): 1 for i in range(5000)}}, "logit_bias"),
-    (CHAT, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+    (CHAT, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools[0].function"),
     (CHAT, {"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
-    (CHAT, {"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
+    (CHAT, {"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type"),
+    (CHAT, {"messages": HELLO, "functions": [{"name": "f"}]}, "functions"),
+    (CHAT, {"messages": HELLO, "function_call": {"name": "f"}}, "function_call"),
     (CHAT, {"messages": HELLO, "frequency_penalty": 3}, "frequency_penalty"),
     (CHAT, {"messages": HELLO, "logit_bias": {"-1": 1}}, "logit_bias"),
     (CHAT, {"messages": HELLO, "min_tokens": 9, "max_tokens": 8}, "min_tokens"),

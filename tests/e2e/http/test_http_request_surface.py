@@ -12,7 +12,8 @@ import openai
 import psutil
 import pytest
 
-from jackfield.entrypoints.http.schemas.openai import ChatBody, ChatChunk, ChatCompletion, CompletionBody
+from jackfield.entrypoints.http.schemas.openai import CompletionBody
+from jackfield.entrypoints.http.schemas.openai_chat import ChatBody, ChatChunk, ChatCompletion
 from tests.e2e.http.servers import SIMULATED, Server, events, script, serving
 
 TEXT = "One, two, three. END of it"

@@ -8,7 +8,7 @@ import pytest
 from jackfield.entrypoints.calls import ReplicaFailed
 from jackfield.entrypoints.http.errors import GONE, INTERNAL, api_error, field_path
 from jackfield.entrypoints.http.schemas.native import AbortBody
-from jackfield.entrypoints.http.schemas.openai import ChatBody
+from jackfield.entrypoints.http.schemas.openai_chat import ChatBody
 from jackfield.managers.errors import RequestError
 
 

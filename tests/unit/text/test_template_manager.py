@@ -265,7 +265,8 @@ def test_override(tmp_path: Path) -> None:
     files = TokenizerFiles(tokenizer_json=b"", chat_template="own", chat_templates={"tool_use": "own tools"})
     jinja = tmp_path / "mine.jinja"
     jinja.write_text("mine {{ messages[0].content }}", encoding="utf-8")
-    assert TemplateManager(files, jinja).render(HELLO, tools=[{"type": "function"}]) == "mine Hello"
+    assert TemplateManager(files, jinja).render(HELLO) == "mine Hello"
+    assert TemplateManager(files, jinja).render(HELLO, tools=[{"type": "function"}]).startswith("mine You may call")
     as_json = tmp_path / "mine.json"
     as_json.write_text('{"chat_template": "json {{ messages[0].content }}"}', encoding="utf-8")
     assert TemplateManager(None, as_json).render(HELLO) == "json Hello"

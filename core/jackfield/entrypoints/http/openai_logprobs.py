@@ -14,7 +14,8 @@ from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange
-from jackfield.entrypoints.http.schemas.openai import ChatBody, CompletionBody
+from jackfield.entrypoints.http.schemas.openai import CompletionBody
+from jackfield.entrypoints.http.schemas.openai_chat import ChatBody
 from jackfield.managers.logprobs.entries import Entry
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.text.incremental_decoder import IncrementalDecoder
@@ -68,27 +69,6 @@ def _whole(value: Any, high: int) -> bool:
 
 def _refused(name: str, want: str) -> ApiError:
     return ApiError(400, f"{name} must be {want}", param=name, code="invalid_value")
-
-
-class ChatLogprobs:
-    """A `Tell` for chat: {content: [{token, logprob, bytes, top_logprobs}], refusal}."""
-
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._tokenizer = tokenizer
-
-    def __call__(self, state: ReqState) -> dict[str, Any] | None:
-        if state.logprobs is None:
-            return None
-        content = []
-        for entry in state.logprobs.outputs(state.new_entries()):
-            top = [self._named(value, token) for value, token in entry.top or ()]
-            content.append({**self._named(entry.value, entry.token), "top_logprobs": top})
-        return {"content": content, "refusal": None}
-
-    def _named(self, value: float | None, token: int) -> dict[str, Any]:
-        assert self._tokenizer is not None
-        data = self._tokenizer.token_bytes(token)
-        return {"token": data.decode("utf-8", "replace"), "logprob": value, "bytes": list(data)}
 
 
 @dataclass

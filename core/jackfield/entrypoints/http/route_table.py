@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions, tokenize
-from jackfield.entrypoints.http.schemas import native, openai
+from jackfield.entrypoints.http.schemas import native, openai, openai_chat
 from jackfield.entrypoints.http.schemas import tokenize as tokens
 from jackfield.hookspecs import Handler, Route
 from jackfield.hookspecs import RouteLevel as Level
@@ -47,9 +47,9 @@ ROUTES: tuple[Route, ...] = (
         level=Level.KEY,
         handler=chat.chat_completions,
         summary="OpenAI's chat completions, through the model's chat template.",
-        request=openai.ChatBody,
-        response=openai.ChatCompletion,
-        stream=openai.ChatChunk,
+        request=openai_chat.ChatBody,
+        response=openai_chat.ChatCompletion,
+        stream=openai_chat.ChatChunk,
         ceilings={"messages": "max_messages", "tools": "max_tools"},
         generates=True,
     ),

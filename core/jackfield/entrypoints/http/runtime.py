@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from jackfield import __version__
+from jackfield.entrypoints.http.chat_runs import ChatRuns
 from jackfield.entrypoints.http.errors import ApiError, api_error
 from jackfield.entrypoints.http.exchange import Exchange
-from jackfield.hookspecs import ModelCard
+from jackfield.hookspecs import ChatRequest, ChatRun, ModelCard, TextRequest
 from jackfield.managers.errors import RequestError
 from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.stack.report import stack_report
@@ -56,6 +57,22 @@ class ServedRuntime:
             if not 0 <= token < size:
                 raise ApiError(400, f"{token} is no token id: ids are 0 to {size - 1}", code="invalid_value")
         return await self._in_thread(lambda: tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    async def chat(self, request: ChatRequest) -> ChatRun:
+        return await self._runs().chat(request)
+
+    async def complete(self, request: TextRequest) -> ChatRun:
+        return await self._runs().complete(request)
+
+    async def count_tokens(self, request: ChatRequest) -> int:
+        return len(await self._runs().prompt_ids(request))
+
+    def _runs(self) -> ChatRuns:
+        route = self._exchange.route
+        if not route.generates:
+            # Nothing would bound it, drain it, or end it with its client.
+            raise RuntimeError(f"route {route.path} asks for a generation and is not declared with generates=True")
+        return ChatRuns(self._exchange)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:

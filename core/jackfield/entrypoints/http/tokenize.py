@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from jackfield.entrypoints.http.chat_runs import ChatRuns
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, Reply, check_model, check_prompt_count, json_response
-from jackfield.entrypoints.http.schemas.openai import Message
+from jackfield.entrypoints.http.openai_chat_request import message_fields
+from jackfield.entrypoints.http.schemas.openai_chat import Message
 from jackfield.entrypoints.http.schemas.tokenize import DetokenizeBody, TokenizeBody
-from jackfield.entrypoints.http.template_kwargs import checked_template_kwargs
+from jackfield.hookspecs.chat import ChatRequest
 from jackfield.managers.errors import shown
 from jackfield.managers.text.tokenizer import Tokenizer
 
@@ -29,10 +31,10 @@ async def tokenize(exchange: Exchange) -> Reply:
     if (body.prompt is None) == (body.messages is None):
         raise _refused("prompt", "give exactly one of prompt and messages")
     if body.messages is None:
-        encode, batched = _of_prompt(exchange, body, tokenizer), isinstance(body.prompt, list)
+        rows = await exchange.service.in_thread(_of_prompt(exchange, body, tokenizer))
     else:
-        encode, batched = _of_messages(exchange, body, body.messages), False
-    rows = await exchange.service.in_thread(encode)
+        rows = await _of_messages(exchange, body, body.messages)
+    batched = isinstance(body.prompt, list)
     answer: dict[str, Any] = {
         "tokens": _one_or_all(rows, batched),
         "count": _one_or_all([len(row) for row in rows], batched),
@@ -55,7 +57,7 @@ async def detokenize(exchange: Exchange) -> Reply:
 
 
 def _of_prompt(exchange: Exchange, body: TokenizeBody, tokenizer: Tokenizer) -> Callable[[], list[list[int]]]:
-    for name in ("add_generation_prompt", "continue_final_message", "chat_template_kwargs"):
+    for name in ("add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools"):
         if getattr(body, name) is not None:
             raise _refused(name, f"{name} goes with messages, not with a prompt")
     check_prompt_count(exchange, body.prompt, "prompt")
@@ -70,23 +72,17 @@ def _of_prompt(exchange: Exchange, body: TokenizeBody, tokenizer: Tokenizer) -> 
     return lambda: tokenizer.encode_batch(texts, add_special_tokens=special)
 
 
-def _of_messages(exchange: Exchange, body: TokenizeBody, messages: Sequence[Message]) -> Callable[[], list[list[int]]]:
+async def _of_messages(exchange: Exchange, body: TokenizeBody, messages: Sequence[Message]) -> list[list[int]]:
     if body.add_special_tokens:
         raise _refused("add_special_tokens", "add_special_tokens: a chat template writes the special tokens itself")
-    kwargs = checked_template_kwargs(exchange, body.chat_template_kwargs)
-    templates = exchange.service.serving.replica.template_manager
-    told = [
-        {"role": "system" if message.role == "developer" else message.role, "content": message.content}
-        for message in messages
-    ]
-    return lambda: [
-        templates.encode(
-            told,
-            add_generation_prompt=body.add_generation_prompt is not False,
-            continue_final_message=bool(body.continue_final_message),
-            template_kwargs=kwargs,
-        )
-    ]
+    request = ChatRequest(
+        messages=[message_fields(message) for message in messages],
+        tools=body.tools or (),
+        template_kwargs=body.chat_template_kwargs or {},
+        continue_final_message=bool(body.continue_final_message),
+    )
+    ids = await ChatRuns(exchange).prompt_ids(request, add_generation_prompt=body.add_generation_prompt is not False)
+    return [ids]
 
 
 def _id_lists(exchange: Exchange, given: Any) -> tuple[list[list[int]], bool]:

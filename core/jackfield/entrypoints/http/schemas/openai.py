@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from jackfield.entrypoints.http.schemas.common import Answer, Count, Flag, NotYet, OpenAI, Size, Text
+from jackfield.entrypoints.http.schemas.common import Answer, Flag, NotYet, OpenAI, Size, Text
 
 
 class StreamOptions(OpenAI):
@@ -104,47 +104,6 @@ class CompletionBody(Sampling):
     )
 
 
-class Message(OpenAI):
-    """Other fields, such as `name` and `tool_call_id`, are ignored."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
-        description="developer is the same as system."
-    )
-    content: Any = Field(None, description="Text, text parts, or null for none.")
-    tool_calls: Any = Field(None, description="Not supported by this version: refused unless empty.")
-    function_call: Any = Field(None, description="Not supported by this version: refused.")
-
-
-class ChatBody(Sampling):
-    messages: list[Message] = Field(
-        description="The conversation. Special tokens' text in a content is text, never a token. A last message of the "
-        "assistant is followed by a new turn, unless `continue_final_message` is true."
-    )
-    max_completion_tokens: Count | None = Field(None, description="Most tokens to generate; goes before `max_tokens`.")
-    max_tokens: Count | None = Field(None, description="The older name. Neither given: as many as fit.")
-    chat_template_kwargs: dict[Text, Any] | None = Field(
-        None, description="Extension: variables of the chat template; --chat-template-kwargs names those allowed."
-    )
-    continue_final_message: Flag | None = Field(None, description="Extension: go on with the last message's text.")
-    chat_template: Any = Field(None, description="Refused: a request brings no template.")
-    tools: NotYet = None
-    tool_choice: NotYet = None
-    functions: NotYet = None
-    function_call: NotYet = None
-    response_format: NotYet = None
-    top_logprobs: Any = Field(None, description="How many of the likeliest tokens go with each, 0 to 20.")
-
-    @field_validator("chat_template")
-    @classmethod
-    def _no_template(cls, value: Any) -> Any:
-        if value is not None:
-            raise ValueError("a request may not bring a template; the server is started with --chat-template FILE")
-        return value
-
-
-CHAT_NOT_YET = ("tools", "tool_choice", "functions", "function_call", "response_format")
-
-
 class CachedTokens(Answer):
     cached_tokens: int
 
@@ -193,72 +152,6 @@ class Completion(Answer):
     model: str
     system_fingerprint: str
     choices: list[CompletionChoice]
-    usage: Usage | None = None
-
-
-class AssistantMessage(Answer):
-    role: Literal["assistant"]
-    content: str
-    refusal: None
-
-
-class TopLogprob(Answer):
-    token: str
-    logprob: float
-    bytes: list[int] | None
-
-
-class TokenLogprob(TopLogprob):
-    top_logprobs: list[TopLogprob]
-
-
-class ChatLogprobs(Answer):
-    """One entry a token that usage counts, stop and end tokens included."""
-
-    content: list[TokenLogprob]
-    refusal: None
-
-
-class ChatChoice(Answer):
-    index: int
-    message: AssistantMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: Literal["stop", "length", "abort"]
-    matched_stop: MatchedStop = None
-
-
-class ChatCompletion(Answer):
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChatChoice]
-    usage: Usage
-
-
-class Delta(Answer):
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-
-
-class ChunkChoice(Answer):
-    index: int
-    delta: Delta
-    logprobs: ChatLogprobs | None
-    finish_reason: Literal["stop", "length", "abort"] | None = Field(description="null until the choice's last chunk.")
-    matched_stop: MatchedStop = None
-
-
-class ChatChunk(Answer):
-    """An event of a chat stream: first the role, then contents, then one finish reason, then the usage if asked for."""
-
-    id: str
-    object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChunkChoice]
     usage: Usage | None = None
 
 

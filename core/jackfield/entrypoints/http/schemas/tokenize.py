@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from jackfield.entrypoints.http.schemas.common import Answer, Flag, OpenAI, Text
-from jackfield.entrypoints.http.schemas.openai import Message
+from jackfield.entrypoints.http.schemas.openai_chat import Message
 
 
 class TokenizeBody(OpenAI):
@@ -18,6 +18,7 @@ class TokenizeBody(OpenAI):
     messages: list[Message] | None = Field(
         None, description="A conversation, through the model's chat template as in `/v1/chat/completions`."
     )
+    tools: Any = Field(None, description="With `messages`: the functions that the chat would offer.")
     add_special_tokens: Flag | None = Field(
         None,
         description="Of a prompt: put the tokens round it that the model wants, as `/v1/completions` does; not given: true. "
