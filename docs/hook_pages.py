@@ -12,7 +12,19 @@ from types import ModuleType
 from typing import Any
 
 from jackfield import hookspecs
-from jackfield.hookspecs import KINDS, LIFECYCLE_HOOKS, SPECS, common, decisions, device, kv, logprobs, mover, tables
+from jackfield.hookspecs import (
+    KINDS,
+    LIFECYCLE_HOOKS,
+    SPECS,
+    chat,
+    common,
+    decisions,
+    device,
+    kv,
+    logprobs,
+    mover,
+    tables,
+)
 from jackfield.stack.loading.hooks import hook_table
 
 
@@ -24,8 +36,9 @@ def hooks() -> Iterator[str]:
         "several kinds share stands at the [end](#shared): [amounts and problems](#jackfieldhookspecscommon), [the "
         "device](#jackfieldhookspecsdevice), [KV memory and its "
         "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables), [the record of "
-        "decisions](#jackfieldhookspecsdecisions), [log-probabilities](#jackfieldhookspecslogprobs), [copies of "
-        "KV](#jackfieldhookspecsmover). Arguments of all records "
+        "decisions](#jackfieldhookspecsdecisions), [log-probabilities](#jackfieldhookspecslogprobs), "
+        "[chats](#jackfieldhookspecschat), [copies "
+        "of KV](#jackfieldhookspecsmover). Arguments of all records "
         "are keyword-only.\n"
     )
     yield "## Kinds\n"
@@ -53,7 +66,7 @@ def hooks() -> Iterator[str]:
                     yield f"{_prose(function)}\n"
         yield from _classes(module, *specs)
     yield "# Shared\n"
-    for module in (common, device, kv, tables, decisions, logprobs, mover):
+    for module in (common, device, kv, tables, decisions, logprobs, mover, chat):
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)

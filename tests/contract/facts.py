@@ -30,6 +30,7 @@ _NAMED_BY_NOBODY: Mapping[str, tuple[str, ...]] = {
     "gate": ("RequestFault",),
     "grammar": ("GRAMMAR_FORMS", "GrammarError"),
     "observer": ("WAIT_NUMBERS",),
+    "routes": ("CallBegan", "CallDelta", "ChoiceEnded", "ContentDelta", "ReasoningDelta", "TokensScored"),
     "schedule_policy": ("HOLD", "tenant_code"),
     "worker": ("BatchFault",),
 }

@@ -74,7 +74,7 @@ class TextRequest:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TokenEntry:
     """One token of an answer with its log-probability, of the model's raw logits.
 
@@ -88,7 +88,7 @@ class TokenEntry:
     top: tuple[TokenEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ContentDelta:
     """More text of choice `index`."""
 
@@ -96,7 +96,7 @@ class ContentDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReasoningDelta:
     """More of the reasoning of choice `index`, without its tags."""
 
@@ -104,7 +104,7 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CallBegan:
     """A tool call begins. call: its number in the choice, from 0; id: made here, or the model's own; name: a tool's."""
 
@@ -114,7 +114,7 @@ class CallBegan:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CallDelta:
     """More of the JSON text of a call's arguments."""
 
@@ -123,7 +123,7 @@ class CallDelta:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TokensScored:
     """Entries of the tokens that came, text held back or not; only if log-probabilities were asked for. Every token that
     usage counts has one, whatever its text became."""
@@ -135,7 +135,7 @@ class TokensScored:
 EndReason = Literal["stop", "length", "tool_calls", "abort"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChoiceEnded:
     """The last event of a choice.
 

@@ -38,7 +38,7 @@ class Thinking(TextStream):
         return pieces
 
     def _piece(self, text: str) -> Piece:
-        return Reasoning(text) if self._inside else Content(text)
+        return Reasoning(text=text) if self._inside else Content(text=text)
 
     def finish(self) -> Sequence[Piece]:
         return [self._piece(self._held)] if self._held else []
@@ -53,21 +53,21 @@ class Calling(TextStream):
         for character in text:
             if self._depth:
                 self._depth += {"{": 1, "}": -1}.get(character, 0)
-                pieces.append(CallArguments(character))
+                pieces.append(CallArguments(text=character))
                 continue
             self._held += character
             if character == "{" and self._held[0] == "<" and self._held[1:-1] in self._names:
-                pieces += [CallBegin(self._held[1:-1]), CallArguments("{")]
+                pieces += [CallBegin(name=self._held[1:-1]), CallArguments(text="{")]
                 self._held, self._depth = "", 1
             elif self._held == ">":
                 self._held = ""
             elif self._held[0] != "<":
-                pieces.append(Content(self._held))
+                pieces.append(Content(text=self._held))
                 self._held = ""
         return pieces
 
     def finish(self) -> Sequence[Piece]:
-        return [Content(self._held)] if self._held else []
+        return [Content(text=self._held)] if self._held else []
 
 
 class ThinkParser(ReasoningParser):

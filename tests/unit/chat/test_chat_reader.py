@@ -109,10 +109,14 @@ def test_reasoning_that_is_not_separated_stays_as_it_was_written() -> None:
 
 def test_reasoning_may_come_in_one_piece() -> None:
     found = events(list("[think]abc[/think]d"), stream_reasoning=False)
-    assert found == [ReasoningDelta(3, "abc"), ContentDelta(3, "d"), ChoiceEnded(3, "stop")]
+    assert found == [
+        ReasoningDelta(index=3, text="abc"),
+        ContentDelta(index=3, text="d"),
+        ChoiceEnded(index=3, reason="stop"),
+    ]
     assert events(list("[think]abc"), "length", stream_reasoning=False) == [
-        ReasoningDelta(3, "abc"),
-        ChoiceEnded(3, "length"),
+        ReasoningDelta(index=3, text="abc"),
+        ChoiceEnded(index=3, reason="length"),
     ]
 
 
@@ -129,22 +133,22 @@ def test_without_parallel_calls_what_follows_the_first_is_not_told() -> None:
 def test_calls_are_numbered_and_named_once() -> None:
     found = events(list("<f{}><gg{ }>"))
     assert [event for event in found if isinstance(event, CallBegan)] == [
-        CallBegan(3, 0, "id0", "f"),
-        CallBegan(3, 1, "id1", "gg"),
+        CallBegan(index=3, call=0, id="id0", name="f"),
+        CallBegan(index=3, call=1, id="id1", name="gg"),
     ]
     assert "".join(event.arguments for event in found if isinstance(event, CallDelta) and event.call == 1) == "{ }"
 
 
 def test_texts_that_came_together_are_one_event() -> None:
     assert events(["ab[/think]cd"], opened=True) == [
-        ReasoningDelta(3, "ab"),
-        ContentDelta(3, "cd"),
-        ChoiceEnded(3, "stop"),
+        ReasoningDelta(index=3, text="ab"),
+        ContentDelta(index=3, text="cd"),
+        ChoiceEnded(index=3, reason="stop"),
     ]
 
 
 def test_events_without_an_end_are_no_choice() -> None:
     with pytest.raises(ValueError, match="not ended"):
-        joined(0, [ContentDelta(0, "a")])
+        joined(0, [ContentDelta(index=0, text="a")])
     with pytest.raises(ValueError, match="before a call"):
-        joined(0, [CallDelta(0, 0, "a"), ChoiceEnded(0, "stop")])
+        joined(0, [CallDelta(index=0, call=0, arguments="a"), ChoiceEnded(index=0, reason="stop")])

@@ -105,7 +105,7 @@ class Answers:
             choice.reasoning.push(news.ids)
         found: list[ChatEvent] = []
         if news.entries:
-            found.append(TokensScored(news.index, tuple(self._entry(entry) for entry in news.entries)))
+            found.append(TokensScored(index=news.index, entries=tuple(self._entry(entry) for entry in news.entries)))
         found += choice.reader.feed(news.text)
         if news.finish is not None:
             matched = news.finish.matched if news.finish.type == "stop" else None
@@ -139,7 +139,7 @@ class Answers:
         assert self.tokenizer is not None
         assert value is not None, "an output token has a value"
         data = self.tokenizer.token_bytes(token)
-        return TokenEntry(data.decode("utf-8", "replace"), value, data, top)
+        return TokenEntry(token=data.decode("utf-8", "replace"), logprob=value, data=data, top=top)
 
 
 def end_error(state: ReqState) -> RequestError | None:

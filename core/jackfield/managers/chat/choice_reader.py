@@ -60,7 +60,7 @@ class ChoiceReader:
 
     def feed(self, text: str) -> list[ChatEvent]:
         if self._reasoning is None and self._calls is None:
-            return [ContentDelta(self._index, text)] if text else []
+            return [ContentDelta(index=self._index, text=text)] if text else []
         if not text:
             return []
         return self._events(self._after_reasoning(self._reasoned_pieces(text)))
@@ -78,15 +78,15 @@ class ChoiceReader:
         events += self._told_reasoning()
         if reason == "stop" and self._call >= 0:
             reason = "tool_calls"
-        events.append(ChoiceEnded(self._index, reason, matched))
+        events.append(ChoiceEnded(index=self._index, reason=reason, matched=matched))
         return events
 
     def _reasoned_pieces(self, text: str) -> Sequence[Piece]:
         if self._reasoning is None:
-            return (Content(text),)
+            return (Content(text=text),)
         pieces = self._reasoning.feed(text)
         self._note(pieces)
-        return pieces if self._separate else (Content(text),)
+        return pieces if self._separate else (Content(text=text),)
 
     def _note(self, pieces: Iterable[Piece]) -> None:
         self.reasoned = self.reasoned or any(isinstance(piece, Reasoning) for piece in pieces)
@@ -108,22 +108,22 @@ class ChoiceReader:
             match piece:
                 case Reasoning(text=text):
                     if self._stream_reasoning:
-                        events.append(ReasoningDelta(self._index, text))
+                        events.append(ReasoningDelta(index=self._index, text=text))
                     else:
                         self._kept.append(text)
                     continue
             events += self._told_reasoning()
             match piece:
                 case Content(text=text):
-                    events.append(ContentDelta(self._index, text))
+                    events.append(ContentDelta(index=self._index, text=text))
                 case CallBegin(name=name, id=given):
                     if self._call >= 0 and not self._parallel:
                         self._silent = True
                         break
                     self._call += 1
-                    events.append(CallBegan(self._index, self._call, given or self._new_id(), name))
+                    events.append(CallBegan(index=self._index, call=self._call, id=given or self._new_id(), name=name))
                 case CallArguments(text=text):
-                    events.append(CallDelta(self._index, self._call, text))
+                    events.append(CallDelta(index=self._index, call=self._call, arguments=text))
         return merged(events)
 
     def _told_reasoning(self) -> list[ChatEvent]:
@@ -131,7 +131,7 @@ class ChoiceReader:
             return []
         text = "".join(self._kept)
         self._kept.clear()
-        return [ReasoningDelta(self._index, text)]
+        return [ReasoningDelta(index=self._index, text=text)]
 
 
 def merged(events: list[ChatEvent]) -> list[ChatEvent]:
@@ -142,11 +142,11 @@ def merged(events: list[ChatEvent]) -> list[ChatEvent]:
     for event in events:
         last = found[-1] if found else None
         if isinstance(event, ContentDelta) and isinstance(last, ContentDelta):
-            found[-1] = ContentDelta(event.index, last.text + event.text)
+            found[-1] = ContentDelta(index=event.index, text=last.text + event.text)
         elif isinstance(event, ReasoningDelta) and isinstance(last, ReasoningDelta):
-            found[-1] = ReasoningDelta(event.index, last.text + event.text)
+            found[-1] = ReasoningDelta(index=event.index, text=last.text + event.text)
         elif isinstance(event, CallDelta) and isinstance(last, CallDelta) and event.call == last.call:
-            found[-1] = CallDelta(event.index, event.call, last.arguments + event.arguments)
+            found[-1] = CallDelta(index=event.index, call=event.call, arguments=last.arguments + event.arguments)
         else:
             found.append(event)
     return found

@@ -89,11 +89,11 @@ class PlainCalls(TextStream):
                 arguments.append(character)
                 self._value(character)
                 if self._state != "arguments":
-                    pieces.append(CallArguments("".join(arguments)))
+                    pieces.append(CallArguments(text="".join(arguments)))
                     arguments.clear()
                 continue
             if self._state == "broken":
-                pieces.append(Content(text[at:]))
+                pieces.append(Content(text=text[at:]))
                 break
             self._held.append(character)
             if self._state == "head":
@@ -105,7 +105,7 @@ class PlainCalls(TextStream):
             if self._state == "broken":
                 pieces += self._let_go()
         if arguments:
-            pieces.append(CallArguments("".join(arguments)))
+            pieces.append(CallArguments(text="".join(arguments)))
         return pieces
 
     def finish(self) -> Sequence[Piece]:
@@ -114,7 +114,7 @@ class PlainCalls(TextStream):
     def _let_go(self) -> list[Piece]:
         text = "".join(self._held)
         self._held.clear()
-        return [Content(text)] if text else []
+        return [Content(text=text)] if text else []
 
     def _between(self, character: str) -> None:
         """A mark outside of a call's head and arguments."""
@@ -154,7 +154,7 @@ class PlainCalls(TextStream):
         elif character == "{" and (name := self._named()) is not None:
             self._held.clear()
             self._state, self._depth, self._in_string = "arguments", 1, False
-            pieces.append(CallBegin(name))
+            pieces.append(CallBegin(name=name))
         elif character in ":," and len(self._head) < 6:
             self._head.append(character)
         else:
