@@ -14,6 +14,7 @@ from jackfield.hookspecs.chat import (
     ChatEvent,
     ChoiceEnded,
     ContentDelta,
+    EndReason,
     ReasoningDelta,
     ToolCall,
 )
@@ -36,17 +37,17 @@ def reader(*, reasoning: bool = True, calls: bool = True, opened: bool = False, 
     )
 
 
-def events(chunks: Sequence[str], reason: str = "stop", **options: bool) -> list[ChatEvent]:
+def events(chunks: Sequence[str], reason: EndReason = "stop", **options: bool) -> list[ChatEvent]:
     one = reader(**options)
-    return [event for chunk in chunks for event in one.feed(chunk)] + one.finish(reason)  # type: ignore[arg-type]
+    return [event for chunk in chunks for event in one.feed(chunk)] + one.finish(reason)
 
 
-def whole(text: str, reason: str = "stop", **options: bool) -> ChatChoice:
+def whole(text: str, reason: EndReason = "stop", **options: bool) -> ChatChoice:
     return joined(3, events([text], reason, **options))
 
 
 def choice(
-    content: str = "", reasoning: str = "", calls: Sequence[tuple[str, str]] = (), reason: str = "stop"
+    content: str = "", reasoning: str = "", calls: Sequence[tuple[str, str]] = (), reason: EndReason = "stop"
 ) -> ChatChoice:
     made = tuple(ToolCall(id=f"id{i}", name=name, arguments=text) for i, (name, text) in enumerate(calls))
     return ChatChoice(
@@ -56,7 +57,7 @@ def choice(
         tool_calls=made,
         reason=reason,
         matched=None,
-        logprobs=None,  # type: ignore[arg-type]
+        logprobs=None,
     )
 
 

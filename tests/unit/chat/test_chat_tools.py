@@ -48,7 +48,8 @@ def test_what_tools_become() -> None:
         "description": "G",
         "parameters": {"type": "object", "properties": {}},
     }
-    for nothing in (None, [], ()):
+    empty: list[Any] = [None, [], ()]
+    for nothing in empty:
         assert tool_use(nothing, "auto", most=2) == tool_use([F], "none", most=2)
 
 
