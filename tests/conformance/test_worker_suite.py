@@ -25,6 +25,7 @@ ON_THE_SIMULATED: dict[type[Wrapped], str] = {
     faults.PromisesTooMuch: "test_deterministic",
     faults.ValuesAboveZero: "test_logprobs",
     faults.NoEntriesForChunks: "test_prompt_logprobs",
+    faults.IgnoresMasks: "test_token_masks",
     faults.SaysYesToAll: "test_control",
     faults.ClosesOnce: "test_close",
 }

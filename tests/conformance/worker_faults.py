@@ -203,3 +203,10 @@ class ClosesOnce(Wrapped):
         if self.times is None:
             raise RuntimeError("closed already")
         self.times = None  # type: ignore[assignment]
+
+
+class IgnoresMasks(Wrapped):
+    """Its rows get what they would have got."""
+
+    def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
+        return super().sample(launched, None)

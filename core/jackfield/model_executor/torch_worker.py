@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from jackfield.hookspecs import (
     Launched,
     ModelWorker,
     ModelWorkerBatch,
+    TokenMasks,
     WorkerContext,
     WorkerLimits,
     WorkerStack,
 )
 from jackfield.layers.sampler import SamplingTable
+from jackfield.layers.token_mask import apply_masks
 from jackfield.model_executor.attention_phases import AttentionPhases
 from jackfield.model_executor.batch_check import check_batch
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
@@ -211,15 +213,13 @@ class TorchWorker(ModelWorker):
         )
 
     @torch.inference_mode()
-    def sample(self, launched: Launched, masks: Any = None) -> TorchResult:
-        """Raises RuntimeError where a step is sampled twice or out of order."""
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> TorchResult:
+        """Raises RuntimeError where a step is sampled twice or out of order, ValueError for masks that are not of its rows."""
         if self._runner is None:
             raise RuntimeError("the worker is closed")
         step = cast(TorchLaunched, launched)
         if step.order != self._sampled + 1:
             raise RuntimeError(f"step {step.step} is sampled out of order, or twice")
-        if masks is not None:
-            raise ValueError("this worker does not take token masks")
         self._sampled = step.order
         if step.refused:
             rows, owners = step.rows[step.sampled], step.owners[step.sampled]
@@ -231,6 +231,8 @@ class TorchWorker(ModelWorker):
             step.entries.keep_raw(step.logits)
         rows, owners = step.rows[step.sampled], step.owners[step.sampled]
         self._logits.apply(step.logits, rows, step.positions, self._rows.live(rows, owners))
+        if masks is not None:
+            apply_masks(step.logits, rows, masks)
         tokens = self._ops.sample(step.logits, step.sampling)  # -1 for a row whose logits are not finite
         if step.entries is not None:
             step.entries.add_sampled(tokens, step.sampled)

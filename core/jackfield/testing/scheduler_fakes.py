@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     Launched,
@@ -18,6 +19,7 @@ from jackfield.hookspecs import (
     ModelWorkerBatch,
     PendingResult,
     RowOpen,
+    TokenMasks,
     WorkerLimits,
     WorkerResult,
 )
@@ -40,6 +42,12 @@ def expected_tokens(prompt: Sequence[int], count: int, vocab_size: int) -> list[
         tokens.append(state % vocab_size)
         state = extend_hash(state, tokens[-1])
     return tokens
+
+
+def masked_token(token: int, allowed: NDArray[np.bool_]) -> int:
+    """What a FakeWorker draws in the place of a token that may not come."""
+    choices = np.flatnonzero(allowed)
+    return int(choices[token % len(choices)])
 
 
 @dataclass
@@ -79,6 +87,7 @@ class FakeWorker(ModelWorker):
     next_token   (row's opening record, tokens it sampled before, hash of the sequence) -> token; default: from the hash
     failing      uids whose rows fail
     refusing     steps for which no forward is begun
+    masks        of each step that came with some, in order
     """
 
     def __init__(
@@ -91,7 +100,9 @@ class FakeWorker(ModelWorker):
         self.batches: list[ModelWorkerBatch] = []
         self.failing: set[int] = set()
         self.refusing: set[int] = set()
+        self.masks: list[TokenMasks] = []
         self.closed = False
+        self._allowed: dict[int, NDArray[np.bool_]] = {}
         self._next_token = next_token
         self._table = np.zeros((limits.max_rows, limits.max_context), dtype=np.int32)
         self._kv: dict[int, int] = {}
@@ -125,8 +136,9 @@ class FakeWorker(ModelWorker):
         self.batches.append(batch)
         return FakeLaunched(batch, states, holders)
 
-    def sample(self, launched: Launched, masks: object = None) -> PendingResult:
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> PendingResult:
         assert isinstance(launched, FakeLaunched)
+        self._take_masks(launched.batch, masks)
         assert not launched.sampled, "a step is sampled twice"
         launched.sampled = True
         tokens, starts, errors = [], [0], {}
@@ -158,9 +170,29 @@ class FakeWorker(ModelWorker):
         token = state % self.limits.vocab_size
         if self._next_token is not None:
             token = self._next_token(holder.opened, holder.sampled, state)
+        if (allowed := self._allowed.get(int(batch.rows[i]))) is not None and not allowed[token]:
+            token = masked_token(token, allowed)
         holder.sampled.append(token)
         holder.newest = token
         return [token]
+
+    def _take_masks(self, batch: ModelWorkerBatch, masks: TokenMasks | None) -> None:
+        """Whose tokens are bound in this step."""
+        self._allowed = {}
+        if masks is None:
+            return
+        self.masks.append(masks)
+        vocab = self.limits.vocab_size
+        assert masks.bits.shape == (len(masks.rows), -(-vocab // 32)), masks.bits.shape
+        assert masks.bits.dtype == np.uint32
+        sampled = batch.rows[batch.sample].tolist()
+        for row, bits in zip(masks.rows.tolist(), masks.bits, strict=True):
+            assert row in sampled, f"a mask for row {row}, which is not sampled in step {batch.step}"
+            assert row not in self._allowed, f"two masks for row {row}"
+            assert batch.most is None or batch.most[batch.rows == row] == 1, "a masked row may give several tokens"
+            allowed = np.unpackbits(bits.view(np.uint8), bitorder="little").view(np.bool_)
+            assert allowed[:vocab].any(), f"the mask of row {row} allows nothing"
+            self._allowed[row] = allowed
 
     def _compute(self, row: int, computed: int, tokens: list[int], holder: _Row) -> int:
         """The hash of the row's tokens after these; checks what every earlier slot holds, and fills the new ones."""

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen, WorkerLimits, WorkerResult
+from jackfield.hookspecs import (
+    Launched,
+    ModelWorkerBatch,
+    PendingResult,
+    RowOpen,
+    TokenMasks,
+    WorkerLimits,
+    WorkerResult,
+)
 from jackfield.testing.scheduler_fakes import FakeLaunched, FakeWorker, _Row, extend_hash
 
 
@@ -56,7 +64,7 @@ class WideWorker(FakeWorker):
         self.gave: list[int] = []
         self._late = late
 
-    def sample(self, launched: Launched, masks: object = None) -> PendingResult:
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> PendingResult:
         assert isinstance(launched, FakeLaunched)
         waits = launched.batch.wait_for
         inner = super().sample(launched, masks)

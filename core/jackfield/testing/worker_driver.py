@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from jackfield.hookspecs import Launched, LogprobSpec, ModelWorker, ModelWorkerBatch, RowOpen, RowWrites, WorkerResult
+from jackfield.hookspecs import (
+    Launched,
+    LogprobSpec,
+    ModelWorker,
+    ModelWorkerBatch,
+    RowOpen,
+    RowWrites,
+    TokenMasks,
+    WorkerResult,
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -148,9 +157,9 @@ class WorkerDriver:
     def launch(self, *advances: Advance) -> Launched:
         return self.worker.launch(self.batch(advances))
 
-    def collect(self, launched: Launched, *advances: Advance) -> WorkerResult:
+    def collect(self, launched: Launched, *advances: Advance, masks: TokenMasks | None = None) -> WorkerResult:
         """Sample a launched step and append its tokens."""
-        result = self.worker.sample(launched).result()
+        result = self.worker.sample(launched, masks).result()
         for i, advance in enumerate(advances):
             advance.request.tokens += result.tokens[result.starts[i] : result.starts[i + 1]].tolist()
             if i in result.errors:

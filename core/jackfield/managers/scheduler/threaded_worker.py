@@ -18,6 +18,7 @@ from jackfield.hookspecs import (
     ModelWorker,
     ModelWorkerBatch,
     PendingResult,
+    TokenMasks,
     WorkerOp,
     WorkerReply,
     WorkerResult,
@@ -119,7 +120,7 @@ class ThreadedWorker(ModelWorker):
     def launch(self, batch: ModelWorkerBatch) -> ThreadedLaunch:
         return ThreadedLaunch(self._call(lambda: self._worker.launch(batch)))
 
-    def sample(self, launched: Launched, masks: Any = None) -> ThreadedResult:
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> ThreadedResult:
         if not isinstance(launched, ThreadedLaunch):
             raise TypeError(f"{type(launched).__name__} was not launched here")
         return ThreadedResult(self._call(lambda: self._worker.sample(launched.call.outcome(), masks)))

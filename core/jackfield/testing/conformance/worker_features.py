@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import KVMover, LogprobSpec
+from jackfield.hookspecs import KVMover, LogprobSpec, TokenMasks
 from jackfield.testing.conformance.worker_rig import VOCAB, WorkerRig
 from jackfield.testing.tiny_models import reference_logits
 from jackfield.testing.worker_driver import Advance, DrivenRequest, WorkerDriver
@@ -118,6 +118,36 @@ class FeatureConformance(WorkerRig):
         assert request.output != [usual_next], (
             f"an end token as output 3 of at least 3, after a retraction: {usual_next}"
         )
+
+    def test_token_masks(self) -> None:
+        """A row under a mask gets one of the tokens that it allows, the likeliest of them if greedy; its neighbours get their
+        own, and log-probabilities are those of the free choice."""
+        self.needs_feature("token_masks")
+        words = -(-VOCAB // 32)
+        free = self.alone(PROMPTS[0], 1)
+        for allowed in ([VOCAB - 1], [3, 40, 64, VOCAB - 1], [id for id in range(VOCAB) if id != free[0]]):
+            driver = self.driver()
+            wants = {"logprobs": LogprobSpec(top=2)} if "logprobs" in self.manifest().features else {}
+            other, bound, third = driver.open(PROMPTS[1]), driver.open(PROMPTS[0], **wants), driver.open(PROMPTS[2])
+            advances = [Advance(request=one) for one in (other, bound, third)]
+            open_bits = np.zeros(words * 32, dtype=np.bool_)
+            open_bits[allowed] = True
+            masks = TokenMasks(
+                rows=np.array([bound.row], dtype=np.int32),
+                bits=np.packbits(open_bits, bitorder="little").view(np.uint32)[None],
+            )
+            result = driver.collect(driver.launch(*advances), *advances, masks=masks)
+            assert bound.output[0] in allowed, f"{bound.output[0]} is not among {allowed}"
+            if self.runs_a_model():
+                logits = reference_logits(self.reference()[1], PROMPTS[0])[-1]
+                best = max(allowed, key=lambda id: float(logits[id]))
+                assert bound.output == [best], f"the likeliest of {allowed} is {best}, not {bound.output[0]}"
+            if result.logprobs is not None and self.runs_a_model():
+                top = result.logprobs.top_ids[0, 0]
+                assert top == free[0], f"the likeliest token is {free[0]} whatever the mask, not {top}"
+            for prompt, request in ((PROMPTS[1], other), (PROMPTS[2], third)):
+                self.goes_on(driver, request, "beside a row under a mask")
+                assert request.output == self.alone(prompt)
 
     def test_kv_move(self) -> None:
         """KV that was read comes back under other slots: a row that looks there goes on as before."""

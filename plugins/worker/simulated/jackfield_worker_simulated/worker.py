@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from jackfield.hookspecs import (
     ModelWorker,
     ModelWorkerBatch,
     PendingResult,
+    TokenMasks,
     WorkerContext,
     WorkerLimits,
     WorkerOp,
@@ -26,6 +26,7 @@ from jackfield_worker_simulated.hashing import mix
 from jackfield_worker_simulated.held_ends import HeldEnds
 from jackfield_worker_simulated.kv_ledger import KVLedger
 from jackfield_worker_simulated.logprobs import LogprobRows, StepEntries
+from jackfield_worker_simulated.masks import obey
 from jackfield_worker_simulated.mover import SimulatedMover
 from jackfield_worker_simulated.options import SimulatedOptions
 from jackfield_worker_simulated.rows import NOT_STARTED, OpenRows
@@ -145,9 +146,7 @@ class SimulatedWorker(ModelWorker):
         self._unsampled.append(launched)
         return launched
 
-    def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
-        if masks is not None:
-            raise SimulationError("token masks came, and this worker does not declare them")
+    def sample(self, launched: Launched, masks: TokenMasks | None = None) -> PendingResult:
         if not isinstance(launched, SimulatedLaunch) or launched not in self._unsampled:
             raise SimulationError("a step is sampled twice, or it is not one of this worker")
         if launched is not self._unsampled[0]:
@@ -158,6 +157,8 @@ class SimulatedWorker(ModelWorker):
         alive = self._rows.uid[rows] == launched.uids
         tokens = self._draw(launched, alive)
         failed = self._held.replace(tokens, rows, launched.uids, at)
+        if masks is not None:
+            obey(masks, tokens, rows, at, self.limits.vocab_size)
         if (self._rows.known[rows[alive]] != at[alive]).any():
             raise SimulationError(f"step {launched.step}: a row was sampled for again before its step was sampled")
         self._rows.append(rows[alive], tokens[alive])

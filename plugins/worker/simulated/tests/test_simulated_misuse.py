@@ -20,12 +20,11 @@ from plugins.worker.simulated.tests.batches import (
     writing,
 )
 
-from jackfield.hookspecs import (
-    Launched,
-    ModelWorkerBatch,
-)
+from jackfield.hookspecs import Launched, ModelWorkerBatch, TokenMasks
 from jackfield_worker_simulated.errors import SimulationError
 from jackfield_worker_simulated.worker import SimulatedWorker
+
+WORDS = -(-VOCAB // 32)
 
 
 def started(**options: Any) -> SimulatedWorker:
@@ -223,9 +222,33 @@ def test_each_launch_is_sampled_once_and_in_order() -> None:
     worker.sample(two[0])
     with pytest.raises(SimulationError, match="twice"):
         worker.sample(two[0])
-    with pytest.raises(SimulationError, match="masks"):
-        worker.sample(two[1], masks=object())
     worker.sample(two[1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "bits", "message"),
+    [
+        ([1], np.zeros((1, 2), dtype=np.uint32), "uint32"),
+        ([1], np.full((1, WORDS), 1, dtype=np.int32), "int32"),
+        ([7], np.full((1, WORDS), 1, dtype=np.uint32), "row 7, which is not sampled"),
+        ([1, 1], np.full((2, WORDS), 1, dtype=np.uint32), "two token masks"),
+        ([1], np.zeros((1, WORDS), dtype=np.uint32), "allows nothing"),
+        ([1], np.full((1, WORDS), 0xFFFFFFFF, dtype=np.uint32), "beyond the vocabulary"),
+    ],
+)
+def test_masks_that_do_not_fit(rows: list[int], bits: Any, message: str) -> None:
+    worker = started()
+    step = worker.launch(batch(2, (1, 6, [NEXT]), writes=PLACE))
+    with pytest.raises(SimulationError, match=message):
+        worker.sample(step, TokenMasks(rows=np.array(rows, dtype=np.int32), bits=bits))
+
+
+def test_a_mask_chooses_for_its_row_alone() -> None:
+    worker = started()
+    bits = np.zeros((1, WORDS), dtype=np.uint32)
+    bits[0, 1] = 1 << 5
+    masks = TokenMasks(rows=np.array([1], dtype=np.int32), bits=bits)
+    assert worker.sample(worker.launch(batch(2, (1, 6, [NEXT]), writes=PLACE)), masks).result().tokens.tolist() == [37]
 
 
 def test_relaying_before_the_step_was_sampled_is_found() -> None:
