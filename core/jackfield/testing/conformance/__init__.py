@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.model import ModelConformance
     from jackfield.testing.conformance.observer import ObserverConformance
     from jackfield.testing.conformance.ops import OpsConformance
+    from jackfield.testing.conformance.parser import ParserConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
     from jackfield.testing.conformance.worker import WorkerConformance
@@ -48,6 +49,7 @@ __all__ = [
     "ModelConformance",
     "ObserverConformance",
     "OpsConformance",
+    "ParserConformance",
     "SchedulePolicyConformance",
     "WorkerConformance",
     "suite_name",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from jackfield.hookspecs import Tool
+from jackfield_parser_tools.plain_values import without_surrogates
 from jackfield_parser_tools.scanner import Malformed, Mode, Scanner, Steps
 
 ARGUMENTS = ("arguments", "parameters")
@@ -27,8 +28,9 @@ class JsonScanner(Scanner):
     def __init__(self, tools: Sequence[Tool], first_keys: Collection[str] | None = None) -> None:
         super().__init__()
         self.tools = {tool.name: tool for tool in tools}
+        self.longest_name = max(map(len, self.tools), default=0)
         # Each character may be written as an escape of six.
-        self._most_in_a_name = 6 * max(map(len, self.tools), default=0) + 2
+        self._most_in_a_name = 6 * self.longest_name + 2
         self._first_keys = first_keys
 
     def object_call(self) -> Steps[bool]:
@@ -74,6 +76,17 @@ class JsonScanner(Scanner):
             self.begin(name)
             self.give_arguments(EMPTY)
         return not refused
+
+    def arguments_of(self, name: str, call_id: str | None = None) -> Steps[bool]:
+        """The object that comes next, as the arguments of this call, whose beginning is held. False: the name is no tool's, and
+        all of it is content."""
+        if name in self.tools:
+            self.begin(name, call_id)
+            yield from self.arguments_object()
+            return True
+        self.switch(Mode.CONTENT)
+        yield from self.nested()
+        return False
 
     def arguments_object(self) -> Steps[None]:
         """The object that comes next, as the arguments of the call that has begun. One that breaks off where no JSON can go on
@@ -167,6 +180,7 @@ class JsonScanner(Scanner):
             text = yield from self._text()
             if not isinstance(decoded(text), dict):
                 raise Malformed
+            text = without_surrogates(text)
         else:
             if (yield from self.copied(self.value())) != "null":
                 raise Malformed

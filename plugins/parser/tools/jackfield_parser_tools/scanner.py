@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -56,6 +56,7 @@ class Scanner(TextStream):
         self._copy_from = 0
         self._ended = False
         self.begun = 0
+        self.tried = ""
         self._program = self._run_on()
 
     @abstractmethod
@@ -150,6 +151,19 @@ class Scanner(TextStream):
             self._at = len(self._chunk)
             yield from self.more()
 
+    def through(self, stops: str, give: Callable[[str], None]) -> Steps[str]:
+        """Read up to one of these characters, and give that one; the text before it is given as it comes."""
+        pattern = _pattern(stops)
+        while True:
+            found = pattern.search(self._chunk, self._at)
+            end = found.start() if found else len(self._chunk)
+            if end > self._at:
+                give(self._chunk[self._at : end])
+                self._at = end
+            if found:
+                return found.group()
+            yield from self.more()
+
     def space(self) -> Steps[str]:
         """Read whitespace; gives the character behind it."""
         return (yield from self.jump(_NO_SPACE))
@@ -161,18 +175,29 @@ class Scanner(TextStream):
         self.take()
 
     def match(self, marks: Iterable[str]) -> Steps[str]:
-        """Read the one of the marks that comes next; "" if none does, and then what looked like one is read. Of two marks none
-        may begin with the other, and the first character of one must not stand in it again."""
+        """Read the one of the marks that comes next; "" if none does, and then what looked like one is read, and is `tried`. Of two
+        marks none may begin with the other, and the first character of one must not stand in it again."""
         got = ""
         while True:
             longer = got + (yield from self.peek())
             marks = [mark for mark in marks if mark.startswith(longer)]
             if not marks:
+                self.tried = got
                 return ""
             self.take()
             got = longer
             if got in marks:
                 return got
+
+    def word(self, ends: str, most: int) -> Steps[str]:
+        """The text before one of these characters. Raises Malformed if it is longer than `most`."""
+        characters: list[str] = []
+        while (character := (yield from self.peek())) not in ends:
+            if len(characters) == most:
+                raise Malformed
+            characters.append(character)
+            self.take()
+        return "".join(characters)
 
     def content_until(self, marks: Sequence[str]) -> Steps[str]:
         """Everything up to one of the marks is content. Gives the mark, which is held."""
