@@ -175,8 +175,8 @@ class Scanner(TextStream):
         self.take()
 
     def match(self, marks: Iterable[str]) -> Steps[str]:
-        """Read the one of the marks that comes next; "" if none does, and then what looked like one is read, and is `tried`. Of two
-        marks none may begin with the other, and the first character of one must not stand in it again."""
+        """Read the one of the marks that comes next; "" if none does, and then what looked like one is read, and is `tried`. Of
+        two marks none may begin with the other, and the first character of one must not stand in it again."""
         got = ""
         while True:
             longer = got + (yield from self.peek())
