@@ -23,6 +23,7 @@ from jackfield.hookspecs import (
     kv,
     logprobs,
     mover,
+    pooling,
     tables,
 )
 from jackfield.stack.loading.hooks import hook_table
@@ -38,8 +39,8 @@ def hooks() -> Iterator[str]:
         "layouts](#jackfieldhookspecskv), [what a policy sees of requests](#jackfieldhookspecstables), [the record of "
         "decisions](#jackfieldhookspecsdecisions), [log-probabilities](#jackfieldhookspecslogprobs), "
         "[chats](#jackfieldhookspecschat), [copies "
-        "of KV](#jackfieldhookspecsmover). Arguments of all records "
-        "are keyword-only.\n"
+        "of KV](#jackfieldhookspecsmover), [what a model gives of whole prompts](#jackfieldhookspecspooling). "
+        "Arguments of all records are keyword-only.\n"
     )
     yield "## Kinds\n"
     yield "| kind | contract | hook | how many | flag | processes | what it does |\n|---|---|---|---|---|---|---|"
@@ -66,7 +67,7 @@ def hooks() -> Iterator[str]:
                     yield f"{_prose(function)}\n"
         yield from _classes(module, *specs)
     yield "# Shared\n"
-    for module in (common, device, kv, tables, decisions, logprobs, mover, chat):
+    for module in (common, device, kv, tables, decisions, logprobs, mover, chat, pooling):
         yield f"## {module.__name__}\n"
         yield f"{inspect.getdoc(module)}\n"
         yield from _classes(module)

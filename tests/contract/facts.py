@@ -29,10 +29,11 @@ _NAMED_BY_NOBODY: Mapping[str, tuple[str, ...]] = {
     "attention": ("NHD_PAGED", "HND_PAGED", "BatchFault"),
     "gate": ("RequestFault",),
     "grammar": ("GRAMMAR_FORMS", "GrammarError"),
+    "model": ("EMBEDDING", "CLASSIFICATION"),
     "observer": ("WAIT_NUMBERS",),
     "routes": ("CallBegan", "CallDelta", "ChoiceEnded", "ContentDelta", "ReasoningDelta", "TokensScored"),
     "schedule_policy": ("HOLD", "tenant_code"),
-    "worker": ("BatchFault",),
+    "worker": ("BatchFault", "EMBEDDING", "CLASSIFICATION"),
 }
 """Kind -> what its plugins import though no annotation names it: constants, exceptions, functions of shared modules."""
 

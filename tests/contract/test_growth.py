@@ -15,24 +15,9 @@ from tests.contract.facts import facts_of
 
 MODEL, ATTENTION = "model", "attention"
 GROWTH: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "layer norms, plain layers, experts": (
+    "experts": (
         MODEL,
-        {
-            "Builder.layer_norm": "function (name: str, size: int, *, eps: float, bias: bool = True) -> Norm",
-            "Builder.linear": "function (name: str, in_size: int, out_size: int, *, bias: bool = False) -> Linear",
-            "Builder.experts": "function (name: str, *, count: int, top_k: int, hidden_size: int) -> Experts",
-            "Norm.bias": "property torch.Tensor | None",
-        },
-    ),
-    "pooling models, which have no logits": (
-        MODEL,
-        {
-            "Model.logits": "method (hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor",
-            "Model.pool": "method (hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor",
-            "ModelShape.tasks": "field frozenset[str] = frozenset({'generate'})",
-            "ForwardContext.sequences": "property Sequences",
-            "ForwardContext.token_types": "property torch.Tensor | None",
-        },
+        {"Builder.experts": "function (name: str, *, count: int, top_k: int, hidden_size: int) -> Experts"},
     ),
     "adapters": (MODEL, {"ForwardContext.adapters": "property torch.Tensor | None"}),
     "attention without a cache": (

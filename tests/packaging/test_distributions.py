@@ -38,6 +38,7 @@ def test_the_distributions_that_the_contract_lists_are_there() -> None:
     assert {
         "plugins/attention/torch",
         "plugins/cache/prefix",
+        "plugins/models/encoder",
         "plugins/models/gemma",
         "plugins/models/llama",
         "plugins/models/loaders",

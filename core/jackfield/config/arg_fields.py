@@ -77,6 +77,11 @@ class ArgFields(BaseModel):
     json_model_override_args: Annotated[JsonObject | None, Option(MODEL, "JSON")] = Field(
         default=None, description="JSON object laid over the model's configuration; nested objects are merged."
     )
+    is_embedding: Annotated[Switch, Option(MODEL)] = Field(
+        default=False,
+        description="Serve embeddings of a model that generates: its last token's hidden state, of length 1. Models that do not "
+        "generate, and those with sentence-transformers' files, need no flag.",
+    )
     skip_tokenizer_init: Annotated[Switch, Option(MODEL)] = Field(
         default=False,
         description="Load no tokenizer: requests and answers are token ids, without text and stop strings.",

@@ -15,12 +15,30 @@ _STRETCHING = ("linear", "dynamic", "yarn")
 write the longer range."""
 
 
+_FIRST_BEHIND_PADDING = ("roberta", "xlm-roberta", "camembert")
+"""Model types that number positions from behind the padding token's id, so that the first ones are never used."""
+
+
 def derive_context_length(config: Mapping[str, Any], source: str) -> int | None:
     """Tokens, or None if no entry says it. Raises ConfigurationError for an entry that is no positive number."""
+    plain = _plain_length(config, source)
+    trained = (config.get("sentence_transformers_files") or {}).get("max_seq_length")
+    if trained is None:
+        return plain
+    _check(trained, "max_seq_length (sentence_bert_config.json)", source)
+    return int(trained) if plain is None else min(int(trained), plain)
+
+
+def _plain_length(config: Mapping[str, Any], source: str) -> int | None:
     plain = next((config[name] for name in _ENTRIES if config.get(name) is not None), None)
     if plain is None:
         return None
     _check(plain, "max_position_embeddings", source)
+    if config.get("model_type") in _FIRST_BEHIND_PADDING:
+        padding = config.get("pad_token_id")
+        if isinstance(padding, bool) or not isinstance(padding, int) or not 0 <= padding < plain - 1:
+            raise ConfigurationError(f"{source}: pad_token_id is {padding!r}, not an id below the {plain} positions")
+        return int(plain) - padding - 1
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
         raise ConfigurationError(f"{source}: the rope scaling is {rope!r}, not an object")

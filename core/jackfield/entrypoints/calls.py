@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from jackfield.ipc.messages import ControlReply
 from jackfield.managers.errors import RequestError
-from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.tokenizer_manager import TokenizerManager
 
@@ -63,7 +63,7 @@ MAX_FLUSH_SECONDS = 600.0
 
 
 class Mover(Protocol):
-    def submit(self, request: GenerateRequest) -> Call:
+    def submit(self, request: AnyRequest) -> Call:
         """Check, tokenize and hand over. Raises RequestError, ReplicaFailed."""
         ...
 
@@ -76,7 +76,7 @@ class Mover(Protocol):
         ...
 
 
-async def submit_async(mover: Mover, request: GenerateRequest) -> Call:
+async def submit_async(mover: Mover, request: AnyRequest) -> Call:
     """`submit` on a thread. A caller that is cancelled meanwhile leaves no request behind: nobody would read its answer."""
     submitting = asyncio.ensure_future(asyncio.to_thread(mover.submit, request))
     try:
@@ -97,6 +97,14 @@ def final_answer(state: ReqState) -> Answer:
     if finish is not None and finish.type == "abort" and finish.status_code is not None:
         raise RequestError(finish.message or "the request failed", status_code=finish.status_code, code=finish.err_type)
     return state.answer()
+
+
+def raise_unless_complete(state: ReqState) -> None:
+    """Raises RequestError for a request that has no answer to speak of: one that failed, or that was aborted. Of text there is
+    what came until then; a vector is there or not."""
+    final_answer(state)
+    if state.finish is not None and state.finish.type == "abort":
+        raise RequestError(state.finish.message or "the request was aborted", status_code=499, code="aborted")
 
 
 def raise_first_failure(call: Call) -> None:

@@ -13,7 +13,7 @@ from jackfield.entrypoints.calls import ShutDown
 from jackfield.entrypoints.inline import InlineRuntime
 from jackfield.entrypoints.interrupts import InterruptsHeld
 from jackfield.ipc.messages import ControlReply
-from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.stack.errors import PluginStop
@@ -29,7 +29,7 @@ class Crank:
         self._orphans: deque[list[ReqState]] = deque()
         self._pump: asyncio.Future[None] | None = None
 
-    def submit(self, request: GenerateRequest) -> CrankCall:
+    def submit(self, request: AnyRequest) -> CrankCall:
         prepared = self._manager.prepare(request)
         with self._lock:
             self._check_open()

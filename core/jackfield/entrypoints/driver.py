@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.ipc.messages import ControlReply
-from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.tokenizer_manager import TokenizerManager
 
@@ -68,7 +68,7 @@ class Driver:
         self._thread = threading.Thread(target=self._run, name="jackfield-driver", daemon=True)
         self._thread.start()
 
-    def submit(self, request: GenerateRequest) -> DriverCall:
+    def submit(self, request: AnyRequest) -> DriverCall:
         prepared = self._manager.prepare(request)
         with self.lock:
             self.check()

@@ -20,15 +20,22 @@ from jackfield.entrypoints.calls import (
     final_answer,
     news,
     raise_first_failure,
+    raise_unless_complete,
     submit_async,
 )
 from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
+from jackfield.entrypoints.label_scores import label_request, label_scores
 from jackfield.entrypoints.launcher import launch
+from jackfield.entrypoints.pooled_answers import class_answer, embedding_answer, pair_scores, ranking, request_for_pairs
 from jackfield.entrypoints.server_info import policy_info, server_info
-from jackfield.hookspecs import Exposition
+from jackfield.hookspecs import CLASSIFICATION, EMBEDDING, Exposition, Pooling
+from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.tasks import wrong_task
 from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.pooled_request import AnyRequest, PooledRequest
+from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[str]
@@ -188,6 +195,121 @@ class Engine:
             raise
         answers = [final_answer(state) for state in call.states]
         return answers if request.is_batch else answers[0]
+
+    def encode(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        input_ids: InputIds | None = None,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+        **fields: Any,
+    ) -> Any:
+        """The embedding of a text, or of each of a list, by a model that gives embeddings.
+
+        dimensions              entries of the vector, where the model's may be cut
+        truncate_prompt_tokens  keep so many tokens of a longer prompt; -1: as many as the model takes. None: it is refused
+        fields                  rid, cache_salt, priority, tenant, deadline_s as of `generate`
+
+        Returns {embedding, meta_info} or, for a list, such answers in its order. Raises RequestError.
+        """
+        request = PooledRequest(
+            kind=EMBEDDING,
+            prompt=prompt,
+            input_ids=input_ids,
+            dimensions=dimensions,
+            truncate=truncate_prompt_tokens,
+            **fields,
+        )
+        answers = [embedding_answer(state, self._pooling, dimensions) for state in self._finished(request)]
+        return answers if request.is_batch else answers[0]
+
+    def classify(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        input_ids: InputIds | None = None,
+        truncate_prompt_tokens: int | None = None,
+        **fields: Any,
+    ) -> Any:
+        """The scores of a classification model's labels for a text, or for each of a list. Arguments as of `encode`.
+
+        Returns {embedding, probs, label, meta_info}: `embedding` are the logits, as SGLang calls them; `probs` their scores.
+        """
+        request = PooledRequest(
+            kind=CLASSIFICATION, prompt=prompt, input_ids=input_ids, truncate=truncate_prompt_tokens, **fields
+        )
+        answers = [class_answer(state, self._pooling) for state in self._finished(request)]
+        return answers if request.is_batch else answers[0]
+
+    def score(
+        self,
+        query: str | Sequence[int],
+        items: str | Sequence[str] | Sequence[Sequence[int]],
+        label_token_ids: Sequence[int] | None = None,
+        *,
+        apply_softmax: bool = False,
+        item_first: bool = False,
+        truncate_prompt_tokens: int | None = None,
+        **fields: Any,
+    ) -> Any:
+        """How well each item goes with the query.
+
+        A model that generates: for each item the probabilities with which it goes on with each of `label_token_ids` behind
+        query and item (`item_first`: item and query), `apply_softmax`: among these alone. Returns a list a item.
+
+        A cross-encoder, or an embedding model (the cosine): query and items are texts; returns a number an item.
+
+        Raises RequestError.
+        """
+        pooling = self._runtime.tokenizer_manager.limits.pooling
+        if pooling is None:
+            request = label_request(query, items, label_token_ids, item_first=item_first, **fields)
+            return [label_scores(state, apply_softmax=apply_softmax) for state in self._finished(request)]
+        if label_token_ids is not None:
+            raise RequestError("label_token_ids goes with a model that generates", param="label_token_ids")
+        texts = [items] if isinstance(items, str) else list(items)
+        pairs: Any = [(query, item) for item in texts]
+        states = self._finished(request_for_pairs(pairs, pooling, truncate=truncate_prompt_tokens, **fields))
+        return pair_scores(pairs, states, pooling)
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_n: int | None = None,
+        *,
+        truncate_prompt_tokens: int | None = None,
+        **fields: Any,
+    ) -> list[dict[str, Any]]:
+        """The documents by how well they answer the query, best first, by a cross-encoder or an embedding model.
+
+        Returns {index, document, relevance_score} of each, or of the best `top_n`. Raises RequestError.
+        """
+        if self._runtime.tokenizer_manager.limits.pooling is None:
+            raise wrong_task(None, CLASSIFICATION)
+        found = self.score(query, documents, truncate_prompt_tokens=truncate_prompt_tokens, **fields)
+        return ranking(documents, found, top_n)
+
+    @property
+    def _pooling(self) -> Pooling:
+        pooling = self._runtime.tokenizer_manager.limits.pooling
+        assert pooling is not None, "the request would have been refused"
+        return pooling
+
+    def _finished(self, request: AnyRequest) -> list[ReqState]:
+        """The states of a call, complete and without an error; an interrupted caller leaves no request behind."""
+        call = self._mover.submit(request)
+        try:
+            while not call.closed:
+                call.wait()
+                raise_first_failure(call)
+            for state in call.states:
+                raise_unless_complete(state)
+        except BaseException:
+            call.end()
+            raise
+        return call.states
 
     async def async_generate(
         self,

@@ -18,7 +18,7 @@ from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.fields.sampling_params import Processors, check_defaults
 from jackfield.managers.fields.worker_features import WorkerFeatures
-from jackfield.managers.requests.builder import ReplicaLimits
+from jackfield.managers.requests.limits import ReplicaLimits
 from jackfield.managers.sessions.sessions import SessionLimits, Sessions
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
@@ -102,6 +102,7 @@ def build_main(
                 page_size=limits.page_size,
                 vocab_size=limits.vocab_size,
                 requests=RequestLimits.of(plan.args),
+                pooling=plan.facts.pooling,
             ),
             sampling_defaults=defaults,
             worker=worker_features(plan),

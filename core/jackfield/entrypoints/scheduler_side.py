@@ -93,6 +93,7 @@ def build_scheduler(
                 report_interval=float(args.metrics_interval),
                 collect_metrics=bool(args.metrics),
                 policy_needs=frozenset(policy_row.manifest.needs),
+                pooling=plan.facts.pooling,
                 policy_plugin=policy_row.key,
                 cache_plugin=cache_row.key,
                 worker_plugin=loaded.plugin("worker").selected.key,

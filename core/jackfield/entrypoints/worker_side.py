@@ -72,6 +72,7 @@ def make_worker(
             progress=progress,
             deterministic=args.enable_deterministic_inference,
             window_pool=window_pool(loaded),
+            pooling=plan.facts.pooling,
         )
     except (ModelSourceError, UnsupportedModel) as error:
         raise ConfigurationError(str(error)) from error

@@ -128,6 +128,8 @@ if TYPE_CHECKING:
         Embedding,
         ForwardContext,
         Head,
+        LayerNorm,
+        Linear,
         LoadReport,
         Model,
         ModelEntry,
@@ -173,6 +175,7 @@ if TYPE_CHECKING:
         Tool,
         ToolCallParser,
     )
+    from jackfield.hookspecs.pooling import CLASSIFICATION, EMBEDDING, Pooling
     from jackfield.hookspecs.routes import (
         Handler,
         ModelCard,
@@ -221,6 +224,7 @@ _MODULES = (
     "kinds",
     "markers",
     "kv",
+    "pooling",
     "device",
     "common",
     "loader",
@@ -251,7 +255,9 @@ _MODULES = (
 stack needs."""
 
 __all__ = [
+    "CLASSIFICATION",
     "CORE_LAYOUTS",
+    "EMBEDDING",
     "GRAMMAR_FORMS",
     "HND_PAGED",
     "HOLD",
@@ -331,8 +337,10 @@ __all__ = [
     "KVTierSpecs",
     "Kind",
     "Launched",
+    "LayerNorm",
     "Lease",
     "LifecycleSpecs",
+    "Linear",
     "LoadReport",
     "LoaderContext",
     "LoaderSpecs",
@@ -372,6 +380,7 @@ __all__ = [
     "Piece",
     "PluginContext",
     "PolicyContext",
+    "Pooling",
     "PostAttention",
     "PreAttention",
     "PrefixCache",

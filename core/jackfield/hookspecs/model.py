@@ -12,6 +12,7 @@ from jackfield.hookspecs.common import PluginContext
 from jackfield.hookspecs.kv import KVGroup
 from jackfield.hookspecs.loader import Shard, Weight
 from jackfield.hookspecs.markers import hookspec
+from jackfield.hookspecs.pooling import Pooling
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,8 @@ class ModelShape:
     layers, groups    attention layers and the KV groups that they form
     features          what it asks of attention: "window", "soft_cap", ...
     weight_bytes      estimate of the weights at two bytes an element
+    pooling           what it gives of a whole prompt (`Model.pool`); None: nothing of its own. Since 1.1
+    generates         it has next tokens to give (`Model.logits`); False only with `pooling`. Since 1.1
     """
 
     architecture: str
@@ -44,6 +47,8 @@ class ModelShape:
     groups: tuple[KVGroup, ...]
     features: frozenset[str] = frozenset()
     weight_bytes: int = 0
+    pooling: Pooling | None = None
+    generates: bool = True
 
     @property
     def head_sizes(self) -> tuple[int, ...]:
@@ -115,6 +120,11 @@ class ForwardContext(Protocol):
 
     @property
     def ops(self) -> Ops: ...
+
+    @property
+    def token_types(self) -> torch.Tensor | None:
+        """int64 [total new]: to which of its texts each token belongs, where a prompt has several; None: all are 0. Since 1.1"""
+        ...
 
     def attend(
         self, layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None
@@ -190,6 +200,15 @@ class Builder(Protocol):
 
     def rotary(self, config: Mapping[str, Any], *, head_size: int) -> Rotary:
         """Rotary table from a config's rope entries, old layout or new. Raises UnsupportedModel."""
+        ...
+
+    def layer_norm(self, name: str, size: int, *, eps: float) -> LayerNorm:
+        """Layer norm with the tensors `name`.weight and `name`.bias; the whole on every rank. Since 1.1"""
+        ...
+
+    def linear(self, names: Sequence[str], in_features: int, out_features: int, *, bias: bool = True) -> Linear:
+        """A projection with the tensors NAME.weight [out_features, in_features] and NAME.bias [out_features]; several names are
+        one matrix, their outputs one behind the other. The whole on every rank. Since 1.1"""
         ...
 
     def pre_attention(
@@ -276,6 +295,20 @@ class Norm(Protocol):
         ...
 
 
+class LayerNorm(Protocol):
+    """Over the last dimension, with weight and bias."""
+
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """[n, size] -> [n, size]."""
+        ...
+
+
+class Linear(Protocol):
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """[n, in] -> [n, out]."""
+        ...
+
+
 class Rotary(Protocol):
     def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """int64 [n] -> cos, sin, float32 [n, rotary / 2] each.
@@ -296,9 +329,20 @@ class Model(ABC):
     def forward(self, ids: torch.Tensor, ctx: ForwardContext, embeds: torch.Tensor | None = None) -> torch.Tensor:
         """ids int64 [total new] -> final hidden states [total new, hidden], normed. `embeds` replaces the embedding."""
 
-    @abstractmethod
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        """[n, hidden] -> float32 [n, vocab]."""
+        """[n, hidden] -> float32 [n, vocab]. Required unless the shape says that the model does not generate (since 1.1)."""
+        raise NotImplementedError(f"{type(self).__name__} gives no logits of next tokens")
+
+    def pool(self, hidden: torch.Tensor, starts: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """What the model gives of whole prompts, float32 [m, width]; asked only in a run that pools. Since 1.1
+
+        hidden   [total, hidden] what `forward` gave for the tokens of the m rows whose prompt ends in this forward, one row
+                 behind the other; with `Pooling.whole` all of the prompt's, else those of its last part
+        starts   int64 [m + 1]: row i has hidden[starts[i]:starts[i + 1]], at least one
+
+        A row's answer depends on its own tokens alone. Default: the last token's hidden state.
+        """
+        return hidden.index_select(0, starts[1:] - 1).float()
 
     @abstractmethod
     def load(self, weights: Iterator[Weight]) -> LoadReport:
@@ -329,6 +373,8 @@ __all__: Sequence[str] = (
     "Embedding",
     "ForwardContext",
     "Head",
+    "LayerNorm",
+    "Linear",
     "LoadReport",
     "Model",
     "ModelEntry",

@@ -15,6 +15,7 @@ from jackfield.hookspecs.logits_processor import ProcessorSource
 from jackfield.hookspecs.logprobs import Logprobs, LogprobSpec
 from jackfield.hookspecs.markers import hookspec
 from jackfield.hookspecs.mover import KVMover
+from jackfield.hookspecs.pooling import Pooling
 
 if TYPE_CHECKING:
     from jackfield.hookspecs.attention import AttentionBackend, AttentionContext
@@ -28,8 +29,16 @@ _NO_VALUES: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 _NO_VALUES.flags.writeable = False
 
 
+_NO_TYPES: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+_NO_TYPES.flags.writeable = False
+
+
 def _no_values() -> NDArray[np.float32]:
     return _NO_VALUES
+
+
+def _no_types() -> NDArray[np.uint8]:
+    return _NO_TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +58,7 @@ class RowOpen:
     bias_ids, bias_values   [logit_bias] int32 and float32 [k]: what is added to the logits of k distinct ids
     min_new_tokens, end_ids   [min_new_tokens] no id of `end_ids`, int32 [k], is drawn before so many outputs
     processors    [logits_processors] instance -> the parameters that the request gave, JSON values, in the stack's order
+    token_types   [pooling] uint8, one for each token of `history`: to which of its texts it belongs; empty: all are 0
     outputs       how many of `history`, at its end, are outputs of the request
     logprobs      what entries the row wants; None: none. Only for workers that declare the feature `logprobs`; prompt
                   entries only for those that declare `prompt_logprobs`
@@ -73,6 +83,7 @@ class RowOpen:
     end_ids: NDArray[np.int32] = field(default_factory=no_slots)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     logprobs: LogprobSpec | None = None
+    token_types: NDArray[np.uint8] = field(default_factory=_no_types)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +127,8 @@ class ModelWorkerBatch:
                  written in this step, behind that of its new tokens
     exact        False: for rows with `relay`, `computed` is an upper bound, because the worker has not told yet how many
                  tokens the steps before gave. It knows by itself: all its tokens of the row but the newest have KV
+    pool         bool [n]: the row's prompt ends with this step, and what the model gives of it is wanted. None in a run that
+                 does not pool; in one that does (`WorkerContext.pooling`), no row is sampled
     """
 
     step: int
@@ -133,6 +146,7 @@ class ModelWorkerBatch:
     shared_prefix: Any = None
     most: NDArray[np.int32] | None = None
     window: WindowWrites = field(default_factory=WindowWrites)
+    pool: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +174,8 @@ class WorkerResult:
     logprobs  the entries that rows of the batch want; None if no row wants any
     refused   why no forward was begun for this batch (`BatchFault`); then no row gives anything, all its requests end, and
               the worker goes on with the next batch. "": it was
+    pooled    batch index -> float32 [`Pooling.width`], finite, for each row that the batch's `pool` names and that did not
+              fail
     """
 
     tokens: NDArray[np.int32]
@@ -167,7 +183,7 @@ class WorkerResult:
     errors: Mapping[int, str] = field(default_factory=dict)
     logprobs: Logprobs | None = None
     refused: str = ""
-    pooled: Any = None
+    pooled: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     hidden: Any = None
 
 
@@ -330,6 +346,8 @@ class WorkerContext(PluginContext):
     deterministic       logits and tokens of a request must be the same in every batch: hand it on to attention and ops.
                         Set only for a worker that declares "batch_invariant"
     window_pool         the cache and the scheduler can do with a smaller pool for window layers: `limits.window` may be set
+    pooling             the run gives this of each prompt, and no tokens; only for a worker that declares the feature `pooling`.
+                        None: it generates
     """
 
     shard: Shard
@@ -350,6 +368,7 @@ class WorkerContext(PluginContext):
     progress: Callable[[str, int, int], None] | None = None
     deterministic: bool = False
     window_pool: bool = False
+    pooling: Pooling | None = None
 
 
 class WorkerSpecs:

@@ -17,9 +17,9 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 """A model id: owner and name."""
 
 WANTED = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja")
-# Files in folders are other editions (original/, onnx/) and not wanted, but for additional_chat_templates/;
-# consolidated*.safetensors repeat the weights under other names.
-UNWANTED = ("[!a]*/*", "a[!d]*/*", "consolidated*.safetensors")
+# Files in folders are other editions (original/, onnx/) and not wanted, but for additional_chat_templates/ and the numbered
+# folders of sentence-transformers' modules (1_Pooling/); consolidated*.safetensors repeat the weights under other names.
+UNWANTED = ("[!a0-9]*/*", "a[!d]*/*", "[0-9][!_]*/*", "consolidated*.safetensors")
 
 
 def fetch_from_hub(

@@ -116,6 +116,7 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     names   other ids under which people know it, that of its answer first; not unique
 
     priority, tenant, deadline   see `managers.scheduling_fields`
+    token_types   a byte for each of `input_ids`: to which of its texts it belongs; empty: all are 0
     """
 
     rid: str
@@ -128,6 +129,7 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     cache_salt: str | None = None
     names: tuple[str, ...] = ()
     logprobs: LogprobParams | None = None
+    token_types: bytes = b""
 
 
 class AbortRequest(Message, frozen=True, kw_only=True):
@@ -277,6 +279,7 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stack_epoch      on the last entry: of the stack that decided the step with which it ended
     logprobs         an entry for each of `ids`; prompt_logprobs: of prompt tokens, those that follow what was sent before.
                      Both only for requests that want them
+    pooled           on the last entry, in a run that pools: float32, little-endian
     """
 
     rid: str
@@ -289,6 +292,7 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: TokenLogprobs | None = None
     stack_epoch: int = 0
+    pooled: bytes = b""
 
 
 class StackNews(Message, frozen=True, kw_only=True):
@@ -313,7 +317,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack_epoch   as in `TokenOutput`, with `closed`
     closed   the scheduler holds nothing of the request any more; set exactly once, with `finish` or after it
     stop_scheduler   the detokenizer ended it (stop string) while the scheduler still runs it
-    logprobs, prompt_logprobs   as in `TokenOutput`
+    logprobs, prompt_logprobs, pooled   as in `TokenOutput`
     """
 
     rid: str
@@ -329,6 +333,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: TokenLogprobs | None = None
     stack_epoch: int = 0
+    pooled: bytes = b""
 
 
 class BatchTextOutput(Message, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ format, no KV layout and no attention backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,9 +26,9 @@ from jackfield.hookspecs import (
 )
 from jackfield.layers.embedding import VocabEmbedding
 from jackfield.layers.head import TiedHead, VocabHead
-from jackfield.layers.linear import FusedLinear, LinearPart
+from jackfield.layers.linear import FusedLinear, LinearPart, PlainLinear
 from jackfield.layers.loading import Expected, WeightRouter
-from jackfield.layers.norm import RMSNorm
+from jackfield.layers.norm import AffineLayerNorm, RMSNorm
 from jackfield.layers.rope_config import parse_rope
 from jackfield.layers.rotary import RotaryTable
 from jackfield.layers.shards import Span, even_share, kv_head_share, scaled, vocab_share
@@ -109,6 +109,25 @@ class TorchBuilder:
         """RMS norm with weight `offset + tensor`."""
         made = RMSNorm(size, eps=eps, offset=offset, device=self.device, dtype=self.dtype)
         self.router.expect(name, Expected((size,), made.accept))
+        return made
+
+    def layer_norm(self, name: str, size: int, *, eps: float) -> AffineLayerNorm:
+        """Layer norm, the whole on every rank."""
+        made = AffineLayerNorm(size, eps=eps, device=self.device, dtype=self.dtype)
+        self.router.expect(f"{name}.weight", Expected((size,), made.accept_weight))
+        self.router.expect(f"{name}.bias", Expected((size,), made.accept_bias))
+        return made
+
+    def linear(self, names: Sequence[str], in_features: int, out_features: int, *, bias: bool = True) -> PlainLinear:
+        """Projections as one matrix, the whole on every rank."""
+        made, rows = PlainLinear(), (0, out_features)
+        shape = (out_features, in_features)
+        self._linear(
+            [LinearPart(name=f"{name}.weight", shape=shape, rows=rows, columns=(0, in_features)) for name in names],
+            made.install,
+        )
+        if bias:
+            made.bias = self._biases([(f"{name}.bias", out_features, rows) for name in names])
         return made
 
     def rotary(self, config: Mapping[str, Any], *, head_size: int) -> RotaryTable:

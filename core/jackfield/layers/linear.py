@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import DenseWeight, Ops, Weight
+from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, Weight
 from jackfield.layers.shards import Span
 from jackfield.layers.weight_reader import columns_are_whole, copy_rows, packed_rows
 
@@ -96,3 +96,17 @@ class FusedLinear:
             return "plain"
         whole = all(columns_are_whole(encoding, part.columns) for part in self.parts)
         return encoding if whole else "plain"
+
+
+class PlainLinear:
+    """Implements `Linear`: a whole matrix on every rank, through the operators. Both are set while the model is built."""
+
+    packed: Any = None
+    bias: torch.Tensor | None = None
+
+    def install(self, packed: Any) -> None:
+        self.packed = packed
+
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """[n, in] -> [n, out]."""
+        return ctx.ops.linear(x, self.packed, self.bias)

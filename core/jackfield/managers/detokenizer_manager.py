@@ -117,6 +117,7 @@ class DetokenizerManager:
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             stack_epoch=entry.stack_epoch,
+            pooled=entry.pooled,
         )
 
     def _advance(self, state: RequestDetokenizer, entry: TokenOutput) -> None:

@@ -29,13 +29,14 @@ from jackfield.ipc.messages import (
 from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.sampling_params import Processors
 from jackfield.managers.fields.worker_features import WorkerFeatures
-from jackfield.managers.requests.builder import ReplicaLimits, RequestBuilder
+from jackfield.managers.requests.builder import RequestBuilder
 from jackfield.managers.requests.checked_request import CheckedRequest
 from jackfield.managers.requests.control_calls import ControlCalls
 from jackfield.managers.requests.events import RequestEvents
-from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.limits import ReplicaLimits
 from jackfield.managers.requests.live_requests import LiveRequests
 from jackfield.managers.requests.metrics import RequestMetrics
+from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.sessions.sessions import Sessions
 from jackfield.managers.text.tokenizer import Tokenizer
@@ -125,14 +126,14 @@ class TokenizerManager:
         without the lock."""
         return self._live.busy_since
 
-    def submit(self, request: GenerateRequest) -> list[ReqState]:
+    def submit(self, request: AnyRequest) -> list[ReqState]:
         """Check all of a call, then hand all of it over; nothing is sent if any part is refused.
 
         Raises RequestError naming the field.
         """
         return self.dispatch(self.prepare(request))
 
-    def prepare(self, request: GenerateRequest) -> list[CheckedRequest]:
+    def prepare(self, request: AnyRequest) -> list[CheckedRequest]:
         """Validate and tokenize. Changes no shared state, so any thread may do it beside `step`. Raises RequestError."""
         return self._builder.build(request)
 

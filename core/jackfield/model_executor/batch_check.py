@@ -18,9 +18,17 @@ class InvalidBatch(ValueError):
     """The scheduler sent a batch that the contract forbids; nothing of it was applied."""
 
 
-def check_batch(batch: ModelWorkerBatch, limits: WorkerLimits) -> None:
-    """Raises InvalidBatch naming the field and the offending number."""
+def check_batch(batch: ModelWorkerBatch, limits: WorkerLimits, *, pools: bool = False) -> None:
+    """Raises InvalidBatch naming the field and the offending number. pools: the run gives no tokens, but pooled vectors."""
     n = batch.rows.size
+    _require(
+        (batch.pool is not None) == pools,
+        batch,
+        f"`pool` is {'not ' if pools else ''}set in a run that {'pools' if pools else 'generates'}",
+    )
+    if batch.pool is not None:
+        _require(batch.pool.size == n, batch, f"`pool` has {batch.pool.size} entries for {n} rows")
+        _require(not batch.sample.any(), batch, "a row is sampled in a run that pools")
     for name in ("new_tokens", "computed", "relay", "sample"):
         size = getattr(batch, name).size
         _require(size == n, batch, f"`{name}` has {size} entries for {n} rows")
@@ -35,6 +43,12 @@ def check_batch(batch: ModelWorkerBatch, limits: WorkerLimits) -> None:
         if name != "writes.rows":
             _require(np.unique(rows).size == rows.size, batch, f"`{name}` names a row twice")
     for row in batch.opened:
+        types = row.token_types.size
+        _require(
+            types in (0, row.history.size),
+            batch,
+            f"row {row.row} has {types} token types for {row.history.size} tokens",
+        )
         _require(row.adapter == 0, batch, f"row {row.row} wants adapter {row.adapter}; this worker has none")
     _check_writes(batch, limits)
     _check_window(batch, limits)

@@ -10,10 +10,18 @@ from jackfield.hookspecs import AttentionBackend, AttentionLayer, AttentionPlan,
 class BatchContext:
     """The `ForwardContext` of one batch on one rank. `attend` hides which backend serves it, and its plan."""
 
-    __slots__ = ("_backend", "_plan", "ops", "positions")
+    __slots__ = ("_backend", "_plan", "ops", "positions", "token_types")
 
-    def __init__(self, positions: torch.Tensor, ops: Ops, backend: AttentionBackend, plan: AttentionPlan) -> None:
+    def __init__(
+        self,
+        positions: torch.Tensor,
+        ops: Ops,
+        backend: AttentionBackend,
+        plan: AttentionPlan,
+        token_types: torch.Tensor | None = None,
+    ) -> None:
         self.positions = positions
+        self.token_types = token_types
         self.ops = ops
         self._backend = backend
         self._plan = plan

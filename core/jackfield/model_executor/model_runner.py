@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
-from jackfield.hookspecs import Model, Ops
+from jackfield.hookspecs import Model, Ops, Pooling
 from jackfield.model_executor.attention_phases import AttentionPhases
 from jackfield.model_executor.forward_batch import ForwardBatch
 from jackfield.model_executor.forward_context import BatchContext
 from jackfield.model_executor.logprobs import StepEntries
+from jackfield.model_executor.pooled import PooledRows, last_states
 
 
 class ModelRunner:
     """A loaded model with its operators and attention backends."""
 
-    def __init__(self, model: Model, ops: Ops, attention: AttentionPhases) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ops: Ops,
+        attention: AttentionPhases,
+        pooling: Pooling | None = None,
+        *,
+        own_pool: bool = False,
+    ) -> None:
+        """pooling: what the run gives of prompts; own_pool: by the model's own `pool`, and not by the last hidden state."""
+        self._pooling = pooling
+        self._own_pool = own_pool
         self._model = model
         self._ops = ops
         self._attention = attention
@@ -31,3 +44,21 @@ class ModelRunner:
         if entries is not None and len(entries.places):
             entries.add_prompt(hidden, lambda some: self._model.logits(some, context))
         return self._model.logits(hidden.index_select(0, batch.last_tokens), context)
+
+    def pool(self, batch: ForwardBatch, rows: PooledRows) -> torch.Tensor:
+        """What the model gives of the prompts that end in this forward, float32 [m, width]; the forward itself is for all."""
+        assert self._pooling is not None
+        backend, plan = self._attention.plan(batch.attention)
+        context = BatchContext(batch.positions, self._ops, backend, plan, rows.token_types)
+        hidden = self._model.forward(batch.ids, context)
+        if not len(rows.rows):
+            return hidden.new_empty((0, self._pooling.width), dtype=torch.float32)
+        if rows.tokens is not None:
+            hidden = hidden.index_select(0, rows.tokens)
+        found = self._model.pool(hidden, rows.starts, context) if self._own_pool else last_states(hidden, rows.starts)
+        if found.shape != (len(rows.rows), self._pooling.width):
+            raise RuntimeError(
+                f"the model gave pooled values of the shape {tuple(found.shape)} for {len(rows.rows)} prompts; its shape says "
+                f"{self._pooling.width} each"
+            )
+        return functional.normalize(found.float(), dim=-1) if self._pooling.normalize else found.float()

@@ -26,6 +26,7 @@ class TorchLaunched(Launched):
     sampled    int64 [m] batch indices of the sampled rows
     entries    what is computed of log-probabilities; None: no row wants any
     refused    why no forward was begun; "": it was
+    pooled     float32 [m, width] of the prompts that end in it; pooled_rows int64 [m] their batch indices
     """
 
     __slots__ = (
@@ -33,6 +34,8 @@ class TorchLaunched(Launched):
         "logits",
         "order",
         "owners",
+        "pooled",
+        "pooled_rows",
         "positions",
         "refused",
         "rows",
@@ -54,8 +57,12 @@ class TorchLaunched(Launched):
         positions: NDArray[np.int64],
         entries: StepEntries | None = None,
         refused: str = "",
+        pooled: torch.Tensor | None = None,
+        pooled_rows: NDArray[np.int64] | None = None,
     ) -> None:
         self.refused = refused
+        self.pooled = pooled
+        self.pooled_rows = pooled_rows
         self.entries = entries
         self.step = step
         self.order = order
@@ -69,7 +76,7 @@ class TorchLaunched(Launched):
 
 class TorchResult:
     """`PendingResult` of one step. tokens int64 [m] on the device, negative where a row's logits were not finite; failed: batch
-    index -> why a row fails, whatever was drawn for it."""
+    index -> why a row fails, whatever was drawn for it; pooled, pooled_rows: as of `TorchLaunched`."""
 
     def __init__(
         self,
@@ -79,14 +86,18 @@ class TorchResult:
         entries: StepEntries | None = None,
         failed: Mapping[int, str] | None = None,
         refused: str = "",
+        pooled: torch.Tensor | None = None,
+        pooled_rows: NDArray[np.int64] | None = None,
     ) -> None:
         self._refused = refused
+        self._pooled = None if pooled is None else _to_host(pooled)
+        self._pooled_rows = pooled_rows
         self._num_rows = num_rows
         self._failed = dict(failed or {})
         self._sampled = sampled
         self._tokens = None if tokens is None else _to_host(tokens)
         self._entries = entries
-        device = None if tokens is None else tokens.device
+        device = next((one.device for one in (tokens, pooled) if one is not None), None)
         if entries is not None:
             device = entries.to_host(_to_host) or device
         self._copied: torch.Event | None = None
@@ -111,12 +122,20 @@ class TorchResult:
             tokens = drawn[good].astype(np.int32)
         starts = np.zeros(self._num_rows + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])
+        pooled: dict[int, NDArray[np.float32]] = {}
+        if self._pooled is not None and self._pooled_rows is not None:
+            vectors = self._pooled.numpy()
+            finite = np.isfinite(vectors).all(axis=1)
+            pooled = {int(i): vector for i, vector in zip(self._pooled_rows[finite], vectors[finite], strict=True)}
+            errors |= {int(i): NOT_FINITE for i in self._pooled_rows[~finite]}
         logprobs = None
         if self._entries is not None:
             failed = np.zeros(self._num_rows, dtype=np.bool_)
             failed[list(errors)] = True
             logprobs = self._entries.result(self._sampled, failed)
-        return WorkerResult(tokens=tokens, starts=starts, errors=errors, logprobs=logprobs, refused=self._refused)
+        return WorkerResult(
+            tokens=tokens, starts=starts, errors=errors, logprobs=logprobs, refused=self._refused, pooled=pooled
+        )
 
     @staticmethod
     def _wait(event: torch.Event, timeout: float | None) -> None:

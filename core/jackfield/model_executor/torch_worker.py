@@ -36,6 +36,7 @@ from jackfield.model_executor.logprobs import LogprobTable
 from jackfield.model_executor.memory import available_bytes
 from jackfield.model_executor.model_runner import ModelRunner
 from jackfield.model_executor.pool_sizes import pool_sizes
+from jackfield.model_executor.pooled import TokenTypes, pooled_rows
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.results import TorchLaunched, TorchResult
 from jackfield.model_executor.row_states import RowStates
@@ -140,7 +141,11 @@ class TorchWorker(ModelWorker):
         kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device, window_pages)
         attention.bind(kv)
         self.kv: Mapping[str, KVTensors] | None = kv
-        self._runner: ModelRunner | None = ModelRunner(model, ops, attention)
+        self._pools = context.pooling is not None
+        self._token_types = TokenTypes()
+        self._runner: ModelRunner | None = ModelRunner(
+            model, ops, attention, context.pooling, own_pool=shape.pooling is not None
+        )
         self._ops = ops
         self._device = device
         self._rows = RowStates(max_rows)
@@ -165,7 +170,7 @@ class TorchWorker(ModelWorker):
         runner = self._runner
         if runner is None:
             raise RuntimeError("the worker is closed")
-        check_batch(batch, self.limits)
+        check_batch(batch, self.limits, pools=self._pools)
         self._rows.check(batch)
         self._logits.check(batch.opened)
 
@@ -179,11 +184,12 @@ class TorchWorker(ModelWorker):
             self._logprobs.open(opened)
         self._logits.close(batch.closed)
         self._logits.open(batch.opened)
+        self._token_types.apply(batch)
         self._table.apply(batch.writes)
         if self._window is not None:
             self._window.apply(batch.window)
 
-        logits = sampling = entries = None
+        logits = sampling = entries = pooled = to_pool = None
         refused = ""
         sampled = batch.sample.nonzero()[0]
         positions = batch.computed[sampled].astype(np.int64) + batch.new_tokens[sampled]
@@ -191,7 +197,11 @@ class TorchWorker(ModelWorker):
             forward = make_forward_batch(batch, self._table, self._newest, self._tables)
             entries = self._logprobs.step(batch)
             try:
-                logits = runner.forward(forward, entries)
+                if self._pools:
+                    to_pool = pooled_rows(batch, self._token_types, self._device)
+                    pooled = runner.pool(forward, to_pool)
+                else:
+                    logits = runner.forward(forward, entries)
             except BatchFault as fault:
                 refused = str(fault) or type(fault).__name__
                 entries = None
@@ -210,6 +220,8 @@ class TorchWorker(ModelWorker):
             entries=entries,
             positions=positions,
             refused=refused,
+            pooled=pooled,
+            pooled_rows=None if to_pool is None else to_pool.rows,
         )
 
     @torch.inference_mode()
@@ -226,7 +238,9 @@ class TorchWorker(ModelWorker):
             self._newest[upload(rows[self._rows.sampled(rows, owners)], self._device, "int64")] = 0
             return TorchResult(step.rows.size, step.sampled, None, refused=step.refused)
         if step.logits is None or step.sampling is None:
-            return TorchResult(step.rows.size, step.sampled, None, step.entries)
+            return TorchResult(
+                step.rows.size, step.sampled, None, step.entries, pooled=step.pooled, pooled_rows=step.pooled_rows
+            )
         if step.entries is not None:
             step.entries.keep_raw(step.logits)
         rows, owners = step.rows[step.sampled], step.owners[step.sampled]

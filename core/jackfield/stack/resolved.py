@@ -11,6 +11,7 @@ from jackfield.config.topology import Topology
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.hookspecs.kv import KVLayout
 from jackfield.hookspecs.model import ModelShape
+from jackfield.hookspecs.pooling import Pooling
 from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.names import instance_key
 
@@ -121,6 +122,7 @@ class ModelFacts:
     shape     what its code says of it; None if no model plugin is part of the stack
     chat_template   Jinja source of the chat template in effect, behind it that for tools if the model has one of its own; "":
               there is none, or no tokenizer
+    pooling   what the run gives of each prompt; None: it generates
     """
 
     name: str
@@ -129,6 +131,7 @@ class ModelFacts:
     config: ModelConfig
     shape: ModelShape | None = None
     chat_template: str = ""
+    pooling: Pooling | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

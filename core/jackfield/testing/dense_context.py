@@ -58,6 +58,7 @@ class DenseContext:
     def __init__(self, ops: Ops, *, ranks: Ranks | None = None, rank: int = 0) -> None:
         self.ops = ops
         self.positions = torch.empty(0, dtype=torch.int64)
+        self.token_types: torch.Tensor | None = None
         self._ranks = ranks
         self._rank = rank
         self._done: dict[int, int] = {}

@@ -51,6 +51,7 @@ class TwinContext:
     def __init__(self, ops: Ops, positions: torch.Tensor, add: list[torch.Tensor] | None = None) -> None:
         self.ops = ops
         self.positions = positions
+        self.token_types: torch.Tensor | None = None
         self.reduced: list[torch.Tensor] = []
         self._add = add
 

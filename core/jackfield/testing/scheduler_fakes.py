@@ -50,6 +50,11 @@ def masked_token(token: int, allowed: NDArray[np.bool_]) -> int:
     return int(choices[token % len(choices)])
 
 
+def pooled_values(state: int) -> NDArray[np.float32]:
+    """What a FakeWorker gives of a prompt with this hash, float32 [2]."""
+    return np.array([state % 1009, state % 2003], dtype=np.float32)
+
+
 @dataclass
 class _Row:
     opened: RowOpen
@@ -145,15 +150,21 @@ class FakeWorker(ModelWorker):
         if launched.batch.step in self.refusing:
             nothing = np.zeros(len(launched.holders) + 1, dtype=np.int32)
             return FakePending(WorkerResult(tokens=nothing[:0], starts=nothing, refused="no plan for this batch"))
+        pool, pooled = launched.batch.pool, {}
         for i, (state, holder) in enumerate(zip(launched.states, launched.holders, strict=True)):
             if holder.opened.uid in self.failing:
                 errors[i] = "made to fail"
+            elif pool is not None and pool[i]:
+                pooled[i] = pooled_values(state)
             elif launched.batch.sample[i]:
                 tokens += self._draw(launched.batch, i, state, holder)
             starts.append(len(tokens))
         return FakePending(
             WorkerResult(
-                tokens=np.array(tokens, dtype=np.int32), starts=np.array(starts, dtype=np.int32), errors=errors
+                tokens=np.array(tokens, dtype=np.int32),
+                starts=np.array(starts, dtype=np.int32),
+                errors=errors,
+                pooled=pooled,
             )
         )
 

@@ -51,6 +51,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "context_length": ("64", 64),
     "json_model_override_args": ('{"a": 1}', {"a": 1}),
     "preferred_sampling_params": ('{"top_p": 0.5}', {"top_p": 0.5}),
+    "is_embedding": ("true", True),
     "skip_tokenizer_init": ("true", True),
     "debug": ("yes", True),
     "gate": ("a,b", ["a", "b"]),

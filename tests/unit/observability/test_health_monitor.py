@@ -10,8 +10,8 @@ import pytest
 
 from jackfield.entrypoints.health import HealthMonitor
 from jackfield.ipc.messages import SchedulerReport
-from jackfield.managers.requests.builder import ReplicaLimits
 from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.limits import ReplicaLimits
 from jackfield.managers.tokenizer_manager import TokenizerManager
 from jackfield.observability.clock import ManualClock
 from jackfield.stack.errors import PluginStop

@@ -132,7 +132,8 @@ class Server:
             replica = self._launch()
             driver = Driver(replica, on_failure=lambda error: self._tell(self._failed, error))
             if not self._args.skip_server_warmup:
-                warm_up(driver, has_tokenizer=replica.tokenizer_manager.tokenizer is not None)
+                manager = replica.tokenizer_manager
+                warm_up(driver, has_tokenizer=manager.tokenizer is not None, pooling=manager.limits.pooling)
             replica.monitor.ready()
             self._tell(self._up, Serving(replica=replica, mover=driver))
         except BaseException as error:

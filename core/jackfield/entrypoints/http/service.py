@@ -25,7 +25,7 @@ from jackfield.entrypoints.server_info import Replica
 from jackfield.hookspecs import ModelCard
 from jackfield.ipc.messages import ControlReply
 from jackfield.managers.chat.parsers import Parsers
-from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.tokenizer_manager import TokenizerManager
@@ -144,7 +144,7 @@ class Service:
         except TimeoutError:
             raise unavailable(f"the scheduler did not answer within {seconds:g} s", "scheduler_busy") from None
 
-    async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
+    async def submit(self, make: Callable[[], AnyRequest]) -> Call:
         """Make the request and hand it over, on a thread. A caller that is cancelled leaves nothing behind."""
         mover = self.serving.mover
         job = self._pool.submit(lambda: mover.submit(make()))

@@ -8,21 +8,23 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.choices import choices_asked
 from jackfield.managers.fields.grammar import Grammars
-from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.logprobs import LogprobFields, check_prompt_values, prompt_values
 from jackfield.managers.fields.sampling_params import Processors, make_sampling_params
+from jackfield.managers.fields.tasks import GENERATION, check_task
 from jackfield.managers.fields.worker_features import WorkerFeatures
 from jackfield.managers.logprobs.entries import CONTEXT, LogprobLog
 from jackfield.managers.requests.capacity import check_capacity
 from jackfield.managers.requests.checked_request import CheckedRequest
 from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.limits import ReplicaLimits
+from jackfield.managers.requests.pooled_builder import PooledBuilder
+from jackfield.managers.requests.pooled_request import AnyRequest, PooledRequest
 from jackfield.managers.requests.prompts import Prompt, checked_ids, prompts_of
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.sessions.sessions import Resumption, Sessions
@@ -31,17 +33,6 @@ from jackfield.observability.clock import Clock
 from jackfield.observability.stages import RequestStage
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplicaLimits:
-    """What the scheduler said it can hold. vocab_size: valid ids are 0 .. vocab_size - 1. requests: the run's own ceilings."""
-
-    context_length: int
-    total_slots: int
-    page_size: int
-    vocab_size: int
-    requests: RequestLimits = DEFAULT_LIMITS
 
 
 class RequestBuilder:
@@ -72,9 +63,13 @@ class RequestBuilder:
         self._processors = processors
         self._sessions = sessions
         self._clock = clock
+        self._pooled = PooledBuilder(tokenizer=tokenizer, limits=limits, clock=clock)
 
-    def build(self, call: GenerateRequest) -> list[CheckedRequest]:
+    def build(self, call: AnyRequest) -> list[CheckedRequest]:
         """Prompt i's answer j of n at i * n + j. Raises RequestError naming the field, for the first part that is refused."""
+        if isinstance(call, PooledRequest):
+            return self._pooled.build(call)
+        check_task(self._limits.pooling, GENERATION)
         if not isinstance(call.stream, bool):
             # Unchecked it would only fail where the scheduler decodes the message, which ends the replica.
             raise RequestError(f"stream must be true or false, not {call.stream!r}", param="stream")

@@ -21,6 +21,7 @@ class ReqState:
     finish       set when the answer is complete; `closed` when the scheduler holds nothing of it any more
     stack        epoch and hash of the stack that decided the step with which it ended, when it is `closed`
     turn         its turn of a session, if it is one
+    pooled       in a run that pools: float32, little-endian, when it ended well
     told         the complete answer was given to whoever streams it
     logprobs     what came of log-probabilities; None: not asked for. token_text: a token alone as text, where the native
                  answer is to name tokens by text
@@ -62,6 +63,7 @@ class ReqState:
         self.stack: tuple[int, str] | None = None
         self.cached_tokens = 0
         self.retractions = 0
+        self.pooled = b""
         self.output_ids: list[int] = []
         self.logprobs = logprobs
         self.token_text = token_text
@@ -128,6 +130,7 @@ class ReqState:
             if output.finish is not None:
                 self.finish = output.finish
                 self.finished_at = now
+            self.pooled = output.pooled
         if output.closed:
             self.closed = True
             self.cached_tokens = output.cached_tokens

@@ -157,8 +157,11 @@ def to_worker_batch(
     deltas: RowDeltas,
     pool: ReqToTokenPool,
     window: Window | None = None,
+    *,
+    pools: bool = False,
 ) -> ModelWorkerBatch:
-    """The plain data of a batch whose requests, all alive, stand at rows `at` [n] of the running table."""
+    """The plain data of a batch whose requests, all alive, stand at rows `at` [n] of the running table. pools: what the model
+    gives of their prompts is wanted, and no tokens."""
     computed = running["computed"][at]
     sampled, outputs = running["sampled"][at], running["output_tokens"][at]
     known = running["prompt_tokens"][at] + sampled
@@ -195,6 +198,7 @@ def to_worker_batch(
         wait_for=batch.wait_for,
         most=batch.most,
         window=NO_WINDOW_WRITES if window is None else window.pool.take_writes(),
+        pool=last if pools else None,
     )
 
 

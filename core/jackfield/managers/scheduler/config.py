@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from jackfield.hookspecs import WorkerLimits
+from jackfield.hookspecs import Pooling, WorkerLimits
 from jackfield.managers.scheduler.window import most_held
 
 CheckInvariants = Literal["off", "idle", "step"]
@@ -27,6 +27,7 @@ class SchedulerConfig:
     request_waiting_timeout   seconds after its arrival in which a request must first run, else it ends with 503; None: no limit
     request_running_timeout   seconds after its first admission in which it must end, retractions included, else it ends with
                           503; None: no limit
+    pooling               what the run gives of each prompt, and no tokens; None: it generates
     max_skips             steps in which a waiting request may be overtaken or passed over; then it goes first
     hold_back_tokens      a request waits for a running prefill that shares at least this many uncached tokens; 0: never
     eos_token_ids         the model's end tokens
@@ -59,6 +60,7 @@ class SchedulerConfig:
     check_invariants: CheckInvariants = "idle"
     weight_version: str = "0"
     policy_needs: frozenset[str] = frozenset()
+    pooling: Pooling | None = None
     report_interval: float = 1.0
     collect_metrics: bool = False
     decision_steps: int = 1024
@@ -73,7 +75,14 @@ class SchedulerConfig:
         size = self.chunked_prefill_size
         return None if size == -1 else self.max_prefill_tokens if size is None else size
 
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether a prompt is computed in one forward, with nothing out of the cache and nothing into it."""
+        return self.pooling is not None and self.pooling.whole
+
     def __post_init__(self) -> None:
+        if self.whole_prompts and self.chunk is not None:
+            raise ValueError("the model sees prompts whole: chunked_prefill_size must be -1")
         for name in (
             "context_length",
             "vocab_size",

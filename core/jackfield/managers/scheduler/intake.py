@@ -59,6 +59,7 @@ class Intake:
             namespace=cache_namespace(config.weight_version, 0, message.cache_salt),
             now=now,
             eos_ids=config.eos_token_ids,
+            whole=config.whole_prompts,
         )
 
 

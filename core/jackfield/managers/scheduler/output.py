@@ -48,6 +48,7 @@ class Outbox:
         cached: int,
         retractions: int,
         logprobs: TokenLogprobs | None = None,
+        pooled: bytes = b"",
     ) -> None:
         """The request's last entry; its stage times are closed by now."""
         self.outputs.append(
@@ -61,6 +62,7 @@ class Outbox:
                 stage_times=request.times.seconds(),
                 logprobs=logprobs,
                 stack_epoch=self.epoch,
+                pooled=pooled,
             )
         )
 

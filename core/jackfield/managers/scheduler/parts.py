@@ -98,7 +98,7 @@ def build_parts(
     guard = PolicyGuard(policy, ledger, config.policy_plugin, decisions, meter)
     deltas = RowDeltas()
     outbox = Outbox(to_detokenizer)
-    hold_back = HoldBack(config.hold_back_tokens, limits.page_size)
+    hold_back = HoldBack(0 if config.whole_prompts else config.hold_back_tokens, limits.page_size)
     releaser = Releaser(
         live=live,
         waiting=waiting,

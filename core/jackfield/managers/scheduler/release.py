@@ -23,6 +23,7 @@ class Ending:
 
     ids      tokens of its last entry that the detokenizer has not seen; logprobs: theirs, if it wants them
     insert   whether its committed KV may enter the cache; False after an error of its row
+    pooled   what the model gave of its prompt, as in `TokenOutput`
     """
 
     request: Request
@@ -30,6 +31,7 @@ class Ending:
     ids: list[int] = field(default_factory=list)
     insert: bool = True
     logprobs: TokenLogprobs | None = None
+    pooled: bytes = b""
 
 
 @dataclass(kw_only=True)
@@ -91,7 +93,7 @@ class Releaser:
             ended.append(request.uid)
             self._lives.ended(request, ending.finish, now)
             cached = request.cached_tokens or 0
-            self._outbox.finish(request, ending.ids, ending.finish, cached, retractions, ending.logprobs)
+            self._outbox.finish(request, ending.ids, ending.finish, cached, retractions, ending.logprobs, ending.pooled)
         if waiting_rows:
             self._waiting.drop(np.array(waiting_rows, dtype=np.intp))
         if running_rows:

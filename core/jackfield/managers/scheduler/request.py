@@ -53,6 +53,8 @@ class Request:
     known_key       the cache key of all tokens known when it last began to wait; a prefill computes them
     cached_tokens   what the cache held at its first admission, or None
     deadline        seconds on the scheduler's clock, or None
+    token_types     uint8 [prompt length]: to which of its texts each token belongs; empty: all are 0
+    whole           it is computed in one forward: nothing of it comes out of the cache or goes into it
     logprobs        what entries it wants; logprobs_sent: end of the prompt positions whose entries are sent, or not wanted
     watched         the key under which `HoldBack` knows its running prefill, or None
     """
@@ -81,8 +83,10 @@ class Request:
         "stream",
         "tenant",
         "times",
+        "token_types",
         "uid",
         "watched",
+        "whole",
     )
 
     def __init__(
@@ -96,6 +100,7 @@ class Request:
         namespace: bytes,
         now: float,
         eos_ids: tuple[int, ...] = (),
+        whole: bool = False,
     ) -> None:
         prompt.flags.writeable = False
         self.uid = uid
@@ -113,6 +118,8 @@ class Request:
         self.priority = message.priority
         self.tenant = tenant_code(message.tenant)
         self.deadline = None if message.deadline is None else now + message.deadline
+        self.token_types = np.frombuffer(message.token_types, dtype=np.uint8)
+        self.whole = whole
         self.logprobs = message.logprobs
         self.logprobs_sent = len(prompt) if message.logprobs is None else min(message.logprobs.start + 1, len(prompt))
         self.output_ids: list[int] = []
@@ -135,6 +142,8 @@ class Request:
     def most_cached(self, known: int) -> int:
         """How many of its first `known` tokens may come out of the cache: the last is always computed, and so is every token
         whose forward gives an entry of the prompt that is still wanted."""
+        if self.whole:
+            return 0
         return min(known, self.logprobs_sent) - 1 if self.logprobs_sent < len(self.prompt) else known - 1
 
     def key(self, count: int) -> CacheKey:
@@ -173,6 +182,7 @@ class Request:
             end_ids=self.end_ids,
             processors=sampling.logits_processors,
             logprobs=None if self.logprobs is None else self._logprob_spec(self.logprobs),
+            token_types=self.token_types,
         )
 
     def _logprob_spec(self, wanted: LogprobParams) -> LogprobSpec:

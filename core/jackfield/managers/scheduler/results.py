@@ -19,6 +19,7 @@ from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.logprobs import BadLogprobs, StepLogprobs
 from jackfield.managers.scheduler.memory import KVMemory
 from jackfield.managers.scheduler.output import Outbox
+from jackfield.managers.scheduler.pooled import BadPooled, PooledReader
 from jackfield.managers.scheduler.release import Ending, Releaser
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable
@@ -49,6 +50,7 @@ class ResultApplier:
     ) -> None:
         self._ledger = ledger
         self._worker_plugin = config.worker_plugin
+        self._pooled = None if config.pooling is None else PooledReader(config.pooling)
         self._vocab_size = config.vocab_size
         self._is_eos = np.zeros(config.vocab_size, dtype=np.bool_)
         self._is_eos[list(config.eos_token_ids)] = True
@@ -59,10 +61,10 @@ class ResultApplier:
         self._outbox = outbox
 
     def apply(self, step: StepInFlight, result: WorkerResult, now: float) -> None:
-        """Raises BadWorkerResult or BadLogprobs, which are booked as the worker's."""
+        """Raises BadWorkerResult, BadPooled or BadLogprobs, which are booked as the worker's."""
         try:
             self._apply(step, result, now)
-        except (BadWorkerResult, BadLogprobs) as error:
+        except (BadWorkerResult, BadPooled, BadLogprobs) as error:
             self._ledger.record(self._worker_plugin, FaultScope.STOP, error)
             raise
 
@@ -74,14 +76,7 @@ class ResultApplier:
         rows = at[done]
         # Earlier steps are committed, so that `written` is exact even where the launch knew an upper bound.
         running["written"][rows] += batch.new_tokens[done]
-        endings = [
-            Ending(
-                request=step.requests[i],
-                finish=FinishReason(type="abort", message=ROW_ERROR, status_code=500),
-                insert=False,
-            )
-            for i in np.flatnonzero(alive & failed).tolist()
-        ]
+        endings = [_failed(step.requests[i]) for i in np.flatnonzero(alive & failed).tolist()]
         logprobs = None
         wanting = running["wants_logprobs"][rows]
         if wanting.any():
@@ -93,7 +88,7 @@ class ResultApplier:
             ]
         endings += self._append(step, result, counts, at, done & step.sample, logprobs)
         if batch.prefills:
-            endings += self._prefilled(step, at, done, {ending.request.uid for ending in endings}, now)
+            endings += self._prefilled(step, result, at, done, {ending.request.uid for ending in endings}, now)
         if endings:
             self._releaser.release(endings, now)
         if self._memory.window is not None:
@@ -213,7 +208,13 @@ class ResultApplier:
         return endings
 
     def _prefilled(
-        self, step: StepInFlight, at: NDArray[np.intp], done: NDArray[np.bool_], ended: set[int], now: float
+        self,
+        step: StepInFlight,
+        result: WorkerResult,
+        at: NDArray[np.intp],
+        done: NDArray[np.bool_],
+        ended: set[int],
+        now: float,
     ) -> list[Ending]:
         """After tokens known at admission were computed: share them, and see who has all of them."""
         running, endings = self._running, []
@@ -225,6 +226,9 @@ class ResultApplier:
                 request.times.enter(RequestStage.DECODE, now)
             if request.uid in ended:
                 continue  # its KV is offered once, by the release
+            if complete and self._pooled is not None:
+                endings.append(self._pooled_ending(request, self._pooled.read(result, i)))
+                continue
             if complete and request.max_new_tokens == 0:
                 endings.append(Ending(request=request, finish=FinishReason(type="length", length=0)))
                 continue
@@ -232,6 +236,12 @@ class ResultApplier:
             if not complete:
                 self._hold_back.watch(request, taken)
         return endings
+
+    def _pooled_ending(self, request: Request, pooled: bytes | None) -> Ending:
+        if pooled is None:
+            log.error("request %s: what the worker gave of its prompt is not finite", request.rid)
+            return _failed(request)
+        return Ending(request=request, finish=FinishReason(type="stop"), insert=not request.whole, pooled=pooled)
 
     def _share(self, request: Request, at: int) -> int:
         """Offer the request's written KV to the cache while it goes on. Returns what the cache now holds of it."""
@@ -247,3 +257,8 @@ class ResultApplier:
         running["held_tokens"][at] -= committed.length - before
         self._hold_back.learned(written, committed.length)
         return committed.length
+
+
+def _failed(request: Request) -> Ending:
+    """The end of a request whose row the worker could not compute."""
+    return Ending(request=request, finish=FinishReason(type="abort", message=ROW_ERROR, status_code=500), insert=False)

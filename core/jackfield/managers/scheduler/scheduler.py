@@ -217,7 +217,10 @@ class Scheduler:
         self._reporter.launched(now)
         launched, sample = None, np.empty(0, dtype=np.bool_)
         if len(at):
-            plain = to_worker_batch(batch, running, at, self._deltas, self._memory.rows, self._memory.window)
+            pools = self.config.pooling is not None
+            plain = to_worker_batch(
+                batch, running, at, self._deltas, self._memory.rows, self._memory.window, pools=pools
+            )
             launched, sample = self._worker.launch(plain), plain.sample
             book_launch(running, at, plain)
         step = StepInFlight(

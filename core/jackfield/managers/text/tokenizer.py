@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import tokenizers
@@ -19,6 +19,8 @@ from jackfield.managers.text.decoding_scheme import DecodingScheme, scheme_for
 from jackfield.managers.text.incremental_decoder import IncrementalDecoder
 
 MAX_ID = 2**32 - 1
+
+Cut = Callable[[tokenizers.Encoding, tokenizers.Encoding | None, int], None]
 _NOTHING: frozenset[int] = frozenset()
 
 
@@ -125,6 +127,24 @@ class Tokenizer:
             encoded = library.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
             rows = [row.ids for row in encoded]
         return [self._framed(ids) for ids in rows] if add_special_tokens else rows
+
+    def encode_texts(self, text: str, second: str | None, cut: Cut) -> tuple[list[int], list[int]]:
+        """(ids, token types) of one text or two, with all that the model puts around and between.
+
+        cut   is handed the encoded texts, the second one or None, and how many tokens will be added; it may shorten them
+        """
+        library = self._library
+        parts = [library.encode(one, add_special_tokens=False) for one in (text, second) if one is not None]
+        first, other = parts[0], parts[1] if len(parts) > 1 else None
+        own = library.num_special_tokens_to_add(other is not None) + bool(self._add_bos) + bool(self._add_eos)
+        cut(first, other, own)
+        encoded = library.post_process(first, other, add_special_tokens=True)
+        ids, types = list(encoded.ids), list(encoded.type_ids)
+        framed = self._framed(ids)
+        if len(framed) > len(ids):
+            before = framed[: len(framed) - len(ids)] != ids[: len(framed) - len(ids)]
+            types = [0] * before + types + types[-1:] * (len(framed) - len(ids) - before)
+        return framed, types
 
     def encode_literals(self, text: str, literals: Mapping[str, str], *, param: str = "prompt") -> list[int]:
         """The ids of a text that has its special tokens in it, none added, and in which single characters stand for texts

@@ -20,7 +20,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "event_loop": ("overlap",),
         "worker": (
             *("async", "kv_move", "logprobs", "prompt_logprobs", "penalties", "logit_bias", "min_new_tokens"),
-            *("logits_processors", FEATURE),
+            *("logits_processors", "pooling", FEATURE),
         ),
         "ops": (FEATURE,),
         "routes": ("open_routes",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jackfield.config.arg_types import CHUNKING_OFF
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.stack.resolved import Change, ModelFacts
 
@@ -33,6 +35,8 @@ class Completion:
             )
         if model is not None and args.served_model_name is None:
             self.fill("served_model_name", model.name, "the model's own name")
+        if model is not None and model.pooling is not None and model.pooling.whole:
+            self._fill_for_whole_prompts(model)
         if args.max_running_requests is None:
             if args.max_total_tokens is None:
                 self.fill("max_running_requests", MOST_RUNNING, "the default")
@@ -42,6 +46,23 @@ class Completion:
                 self.fill(
                     "max_running_requests", most, f"at most {MOST_RUNNING}, and one page ({pages} in all) for each"
                 )
+
+    def _fill_for_whole_prompts(self, model: ModelFacts) -> None:
+        """A prompt is never cut, and holds KV for its step alone. Raises ConfigurationError."""
+        args, what = self._args, "a model that sees prompts whole"
+        if args.chunked_prefill_size is None:
+            self.fill("chunked_prefill_size", CHUNKING_OFF, f"{what} cannot have them cut")
+        elif args.chunked_prefill_size != CHUNKING_OFF:
+            raise ConfigurationError(
+                f"--chunked-prefill-size {args.chunked_prefill_size}: {what} cannot have them cut; use {CHUNKING_OFF}, or leave "
+                "it out"
+            )
+        if args.max_total_tokens is None:
+            longest = args.context_length or model.config.context_length
+            # Each prompt of a step may leave a part of its last page empty.
+            slots = max(args.max_prefill_tokens, longest) + MOST_RUNNING * args.page_size
+            pages = -(-slots // args.page_size)
+            self.fill("max_total_tokens", pages * args.page_size, f"what a step takes: {what} keeps no KV beyond it")
 
     def changes(self) -> tuple[Change, ...]:
         """In the order of the fields."""

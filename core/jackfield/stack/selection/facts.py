@@ -20,7 +20,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.model_config import ModelConfig
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders, option_sources
-from jackfield.hookspecs import ModelShape, ModelSource, ModelSourceError, Shard, UnsupportedModel
+from jackfield.hookspecs import ModelShape, ModelSource, ModelSourceError, Pooling, Shard, UnsupportedModel
 from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
 from jackfield.stack.discovery.scan import discover
@@ -34,6 +34,7 @@ from jackfield.stack.selection.access import Access
 from jackfield.stack.selection.checks import manifest_of
 from jackfield.stack.selection.choice import Selector, as_selected
 from jackfield.stack.selection.models import model_files, select_loader, select_model, select_worker
+from jackfield.stack.selection.pooling import pooling_of
 
 
 def gather_model_facts(
@@ -82,7 +83,10 @@ def gather_model_facts(
         model = select_model(selector, args, config.architecture, catalogue, device.type, dtype).row
         shape = _describe(_selected(args, model, provenance), config)
     template = _effective_template(args, templates)
-    return ModelFacts(name=name, file=file, files=files, config=config, shape=shape, chat_template=template)
+    pooling = pooling_of(config, shape, is_embedding=args.is_embedding)
+    return ModelFacts(
+        name=name, file=file, files=files, config=config, shape=shape, chat_template=template, pooling=pooling
+    )
 
 
 def _effective_template(args: ServerArgs, templates: Mapping[str, str]) -> str:
@@ -175,6 +179,7 @@ def _gather_in_child(
         config=config,
         shape=msgspec.convert(told["shape"], ModelShape | None),
         chat_template=told["chat_template"],
+        pooling=msgspec.convert(told["pooling"], Pooling | None),
     )
 
 
@@ -198,4 +203,5 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         "source": facts.config.source,
         "shape": msgspec.to_builtins(facts.shape),
         "chat_template": facts.chat_template,
+        "pooling": msgspec.to_builtins(facts.pooling),
     }

@@ -10,6 +10,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-attention-torch",
     "jackfield-cache-prefix",
     "jackfield-cache-tiers",
+    "jackfield-models-encoder",
     "jackfield-models-gemma",
     "jackfield-models-llama",
     "jackfield-models-loaders",

@@ -102,6 +102,10 @@ class _Resolver:
         self._decide_device_and_dtype()
         worker = select_worker(self.selector, self.args, self.catalogue, self.device.type, self.dtype)
         self._add("worker", worker)
+        if self.model is not None and self.model.pooling is not None:
+            lacking = feature_problems(worker.row, ["pooling"], "a run that does not generate")
+            if lacking:
+                raise ConfigurationError(f"{described(worker.row)}: {lacking[0]}; name another --worker")
         needs = frozenset(manifest_of(worker.row).needs)
         self._decide_loader()
         self._decide_model(worker.row, needs)

@@ -23,15 +23,25 @@ def read_bytes(path: Path) -> bytes:
         raise ModelSourceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def parse_object(path: Path, content: bytes | str) -> dict[str, Any]:
-    """A JSON object; `path` is for the message only. Raises ModelSourceError."""
+def parse_value(path: Path, content: bytes | str) -> Any:
+    """Any JSON; `path` is for the message only. Raises ModelSourceError."""
     try:
-        value = json.loads(content)
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ModelSourceError(f"{path}: not valid JSON ({error}); fetch the file again or mend it") from error
+
+
+def parse_object(path: Path, content: bytes | str) -> dict[str, Any]:
+    """A JSON object; `path` is for the message only. Raises ModelSourceError."""
+    value = parse_value(path, content)
     if not isinstance(value, dict):
         raise ModelSourceError(f"{path}: holds a JSON {type(value).__name__}, not an object; fetch the file again")
     return value
+
+
+def read_value(path: Path) -> Any:
+    """The JSON in a file. Raises ModelSourceError."""
+    return parse_value(path, read_bytes(path))
 
 
 def read_object(path: Path) -> dict[str, Any]:

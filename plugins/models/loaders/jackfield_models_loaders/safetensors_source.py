@@ -14,6 +14,7 @@ from jackfield_models_loaders.json_file import merged, read_object
 from jackfield_models_loaders.safetensors_header import PLAIN_DTYPES, SafetensorsFile, StoredTensor
 
 INDEX_SUFFIX = ".safetensors.index.json"
+BUFFERS = ("position_ids", "token_type_ids")
 SINGLE = "model.safetensors"
 _SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
 
@@ -41,7 +42,7 @@ class SafetensorsSource(ModelSource):
         return read_chat_templates(self.directory)
 
     def weights(self, shard: Shard) -> Iterator[Weight]:
-        plan = self._plan()
+        plan = [(file, tensor) for file, tensor in self._plan() if not _counts(tensor)]
         for file, tensor in plan:
             if tensor.dtype not in PLAIN_DTYPES:
                 raise ModelSourceError(
@@ -76,6 +77,11 @@ class SafetensorsSource(ModelSource):
                 seen[tensor.name] = file_name
                 plan.append((file, tensor))
         return plan
+
+
+def _counts(tensor: StoredTensor) -> bool:
+    """Whether it is 0, 1, 2, ...: a buffer that old versions of transformers stored with the weights."""
+    return tensor.dtype == "I64" and tensor.name.rpartition(".")[2] in BUFFERS
 
 
 def _weight(file: SafetensorsFile, tensor: StoredTensor) -> Weight:
