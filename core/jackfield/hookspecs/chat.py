@@ -198,7 +198,7 @@ class ChatRun(Protocol):
     def prompt_tokens(self) -> int: ...
 
     def events(self) -> AsyncIterator[Sequence[ChatEvent]]:
-        """What came, as it comes. Await the first before an answer's head goes out, so that a refusal is a status and not an
+        """What came, as it comes; a batch without events says that tokens came. Await the first before an answer's head goes out, so that a refusal is a status and not an
         event. Raises RouteError for a request that failed."""
         ...
 

@@ -205,6 +205,11 @@ class TemplateManager:
         ids = self._tokenizer.encode_literals(text, literal.literals, param="messages")
         return Prompt(ids=ids, end=text[-PROMPT_END:])
 
+    def ids_of(self, mark: str) -> list[int]:
+        """The ids of a text that a model writes, such as the end of its reasoning; the text of a special token is that token."""
+        assert self._tokenizer is not None, "a prompt was encoded before"
+        return self._tokenizer.encode(mark, add_special_tokens=False)
+
     def _choose(self, *, tools: bool) -> _Compiled:
         chosen = self._templates.get("tool_use") if tools else None
         chosen = chosen or self._templates.get("default")

@@ -34,8 +34,8 @@ class Run:
         with _clients_words(self._names):
             async with aclosing(self._service.news(self._call, self._answers.take)) as news:
                 async for batch in news:
-                    if events := self._answers.events(batch):
-                        yield events
+                    # Without events too: an answer's head may go out with the first token, whatever is held back.
+                    yield self._answers.events(batch)
 
     async def choices(self) -> Sequence[ChatChoice]:
         with _clients_words(self._names):

@@ -37,7 +37,7 @@ from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.template_manager import Prompt, TemplateManager
 
 GRAMMAR_AFTER = "grammar_after"
-"""The sampling parameter with the text behind which a grammar begins."""
+"""The sampling parameter with the ids behind which a grammar begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +95,9 @@ class ChatPipeline:
         if grammar is not None:
             self._one_grammar(sampling, field_name)
             sampling[grammar.form] = grammar.source
-            names[grammar.form] = field_name
+            names[grammar.form] = request.names.get(field_name, field_name)
         if opened and self._reasoning is not None and any(sampling.get(form) is not None for form in GRAMMAR_FORMS):
-            sampling[GRAMMAR_AFTER] = self._reasoning.end
+            sampling[GRAMMAR_AFTER] = self._templates.ids_of(self._reasoning.end)
         if self._keeps_marks(use, streams):
             sampling["skip_special_tokens"] = False
         if sampling.get("max_new_tokens") is None:
