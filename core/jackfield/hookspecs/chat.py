@@ -198,8 +198,8 @@ class ChatRun(Protocol):
     def prompt_tokens(self) -> int: ...
 
     def events(self) -> AsyncIterator[Sequence[ChatEvent]]:
-        """What came, as it comes; a batch without events says that tokens came. Await the first before an answer's head goes out, so that a refusal is a status and not an
-        event. Raises RouteError for a request that failed."""
+        """What came, as it comes; a batch without events says that tokens came. Await the first before an answer's head goes
+        out, so that a refusal is a status and not an event. Raises RouteError for a request that failed."""
         ...
 
     async def choices(self) -> Sequence[ChatChoice]:
