@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "serve": ("jackfield.entrypoints.cli.serve", "serve a model over HTTP"),
         "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
+        "chat": ("jackfield.entrypoints.cli.chat", "talk to a model in the terminal"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
         "lock": ("jackfield.entrypoints.cli.lock", "write down what a run is made of, for --locked"),
         "why": ("jackfield.entrypoints.cli.why", "tell what became of a request, and why"),
@@ -40,7 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""
 
-OF_A_RUN = ("serve", "generate", "explain", "plugins", "lock")
+OF_A_RUN = ("serve", "generate", "chat", "explain", "plugins", "lock")
 """Those that take the settings of a run, and with them the flags of plugins' options."""
 
 
