@@ -52,7 +52,7 @@ PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_flag_that_a_page_names_exists(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = {"--" + name.replace("_", "-") for name in ServerArgs.model_fields}
-    for command in ("generate", "explain", "why", "lock", "new", "conformance", "plugins list"):
+    for command in ("generate", "chat", "explain", "why", "lock", "new", "conformance", "plugins list"):
         with contextlib.suppress(SystemExit):
             main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z][a-z0-9-]*", capsys.readouterr().out))
