@@ -16,21 +16,21 @@ from jackfield.hookspecs.grammar import GrammarSpec
 from jackfield.hookspecs.markers import hookspec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Content:
     """Text of the answer proper."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reasoning:
     """Text of the reasoning, without its marks."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CallBegin:
     """A tool call begins. The core numbers the calls of a choice from 0 and gives an id to each that has none.
 
@@ -41,7 +41,7 @@ class CallBegin:
     id: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CallArguments:
     """A piece of the JSON text of the latest call's arguments. All pieces of a call, joined, are one JSON object, unless the
     text was cut off, or the model wrote what is none: it is given as written, and nobody repairs it."""

@@ -34,6 +34,7 @@ WORDS: Mapping[str, KindWords] = MappingProxyType(
         "ops": KindWords("ops", "operators", torch=True),
         "logits_processor": KindWords("processor", "processor", torch=True),
         "routes": KindWords("routes", "protocol"),
+        "parser": KindWords("parser", "format"),
         "metrics": KindWords("sink", "sink"),
         "observer": KindWords("observer", "observer"),
     }

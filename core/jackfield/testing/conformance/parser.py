@@ -179,8 +179,8 @@ class ParserConformance(Conformance):
         assert isinstance(parser, ReasoningParser)
         assert parser.end
         pieces = joined(read(parser.stream(opened=True), f"Hm.{parser.end}Yes."))
-        assert pieces == [Reasoning("Hm."), Content("Yes.")]
-        assert joined(read(parser.stream(opened=True), "Hm.")) == [Reasoning("Hm.")]
+        assert pieces == [Reasoning(text="Hm."), Content(text="Yes.")]
+        assert joined(read(parser.stream(opened=True), "Hm.")) == [Reasoning(text="Hm.")]
 
     def test_opened_is_asked_of_any_prompt(self, parser: Parser) -> None:
         """`opened` says yes or no for the end of any prompt, and gives the same answer twice."""
@@ -220,8 +220,8 @@ class ParserConformance(Conformance):
         if not texts:
             self.not_claimed("no grammar describes the format")
         for text in texts:
-            assert joined(read(parser.stream([Tool(name="another")]), text)) == [Content(text)]
-            assert joined(read(parser.stream([]), text)) == [Content(text)]
+            assert joined(read(parser.stream([Tool(name="another")]), text)) == [Content(text=text)]
+            assert joined(read(parser.stream([]), text)) == [Content(text=text)]
 
 
 def read(stream: TextStream, *chunks: str) -> list[Piece]:
@@ -245,7 +245,7 @@ def joined(pieces: Sequence[Piece]) -> list[Piece]:
     for piece in pieces:
         last = result[-1] if result else None
         if last is not None and type(piece) is type(last) and not isinstance(piece, CallBegin):
-            result[-1] = type(last)(text_of(last) + text_of(piece))
+            result[-1] = type(last)(text=text_of(last) + text_of(piece))
         else:
             result.append(piece)
     return result

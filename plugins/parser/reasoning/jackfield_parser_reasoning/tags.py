@@ -91,7 +91,7 @@ class TagStream(TextStream):
             text = text.lstrip()
             self._trims = not text
         if text:
-            pieces.append(Reasoning(text) if self._state is _State.INSIDE else Content(text))
+            pieces.append(Reasoning(text=text) if self._state is _State.INSIDE else Content(text=text))
 
 
 class TagParser(ReasoningParser):

@@ -95,29 +95,29 @@ class Scanner(TextStream):
         self._settle()
         if self._mode is Mode.HOLD and mode is not Mode.HOLD:
             if mode is Mode.CONTENT:
-                self._pieces.extend(Content(text) for text in self._held)
+                self._pieces.extend(Content(text=text) for text in self._held)
             self._held = []
         self._mode = mode
 
     def begin(self, name: str, call_id: str | None = None) -> None:
         """A call begins; what is held was its beginning."""
         self.switch(Mode.DROP)
-        self._pieces.append(CallBegin(name, call_id))
+        self._pieces.append(CallBegin(name=name, id=call_id))
         self.begun += 1
 
     def give_arguments(self, text: str) -> None:
         """Arguments that do not stand in the text as they are."""
         if text:
-            self._pieces.append(CallArguments(text))
+            self._pieces.append(CallArguments(text=text))
 
     def _settle(self) -> None:
         if text := self._chunk[self._from : self._at]:
             if self._mode is Mode.HOLD:
                 self._held.append(text)
             elif self._mode is Mode.CONTENT:
-                self._pieces.append(Content(text))
+                self._pieces.append(Content(text=text))
             elif self._mode is Mode.ARGUMENTS:
-                self._pieces.append(CallArguments(text))
+                self._pieces.append(CallArguments(text=text))
         self._from = self._at
 
     # Reading.
@@ -244,4 +244,4 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _close(result: list[Piece], texts: list[str]) -> None:
     if len(texts) > 1:
-        result[-1] = type(result[-1])("".join(texts))
+        result[-1] = type(result[-1])(text="".join(texts))

@@ -50,11 +50,11 @@ SEP = "<｜tool▁sep｜>"
 
 
 def call(name: str, arguments: str = "{}") -> list[Piece]:
-    return [CallBegin(name), CallArguments(arguments)]
+    return [CallBegin(name=name), CallArguments(text=arguments)]
 
 
 def text(content: str) -> list[Piece]:
-    return [Content(content)]
+    return [Content(text=content)]
 
 
 CASES: list[tuple[str, str, list[Piece] | None]] = [
@@ -156,7 +156,7 @@ CASES: list[tuple[str, str, list[Piece] | None]] = [
     (
         "mistral",
         '[TOOL_CALLS]f[CALL_ID]a1B2c3D4e[ARGS]{"a": 1}',
-        [CallBegin("f", "a1B2c3D4e"), CallArguments('{"a": 1}')],
+        [CallBegin(name="f", id="a1B2c3D4e"), CallArguments(text='{"a": 1}')],
     ),
     ("mistral", '[TOOL_CALLS]f{"a": 1}', call("f", '{"a": 1}')),  # without [ARGS] (vllm#20028)
     ("mistral", '[TOOL_CALLS]no[ARGS]{"a": "[TOOL_CALLS]f[ARGS]{}"}', None),
@@ -236,7 +236,7 @@ CASES: list[tuple[str, str, list[Piece] | None]] = [
     ("qwen", "<tool_call>\n<function=no>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>", None),
     ("qwen", "Use <tool_call> for that, or <function=", None),
     ("qwen", "<function=get_weather><parameter=city>\nlong te", call("get_weather", '{"city": "long te')),
-    ("qwen", "<function=get_weather><parameter=da", [CallBegin("get_weather")]),
+    ("qwen", "<function=get_weather><parameter=da", [CallBegin(name="get_weather")]),
     # pythonic
     (
         "pythonic",
@@ -289,16 +289,16 @@ def test_arguments_come_as_they_are_written() -> None:
     for form, beginning in beginnings.items():
         stream = FORMATS[form].stream(TOOLS)
         begun = stream.feed(beginning)
-        assert CallBegin("f") in begun, form
+        assert CallBegin(name="f") in begun, form
         for character in "print(1)":
-            assert stream.feed(character) == [CallArguments(character)], form
+            assert stream.feed(character) == [CallArguments(text=character)], form
 
 
 def test_half_of_a_surrogate_pair_stays_an_escape() -> None:
     """Text with one could not be sent."""
     written = '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"\\ud83d\\"}"}</tool_call>'
     _, arguments = joined(read(HermesParser().stream(TOOLS), written))
-    assert arguments == CallArguments('{"a": "\\ud83d"}')
+    assert arguments == CallArguments(text='{"a": "\\ud83d"}')
     arguments.text.encode()
 
 
