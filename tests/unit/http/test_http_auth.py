@@ -1,45 +1,32 @@
-"""B82: the route table walked with every kind of credential."""
+"""B82: the route table, with the routes of every installed plugin, walked with every kind of credential."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.http.app import App
 from jackfield.entrypoints.http.auth import Keys
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.route_table import ROUTES
-from jackfield.entrypoints.http.service import Service
-from jackfield.hookspecs import Route
 from jackfield.hookspecs import RouteLevel as Level
+from tests.unit.http.route_walk import ALL, EVERY_METHOD, EVERY_ROUTE, Walked
 
 API, ADMIN = "sk-ordinary", "sk-admin"
 BOTH = {"api_key": API, "admin_api_key": ADMIN}
 OPEN_PATHS = {"/health", "/ready", "/ping"}
 
 
-def path_of(route: Route) -> str:
-    return route.path.replace("{model:path}", "some/model")
-
-
-async def status(args: dict[str, Any], method: str, path: str, headers: Any = ()) -> int:
+async def status(args: dict[str, Any], method: str, path: str, headers: Any = (), walked: Walked | None = None) -> int:
     """What the application answers without a replica: 503 or 4xx past the keys, 401 or 403 at them."""
-    service = Service(ServerArgs(**args))
-    transport = httpx.ASGITransport(App(service))
-    try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            answer = await client.request(method, path, headers=list(headers))
-    finally:
-        service.close()
+    walked = walked or ALL[0]
+    answer = await walked.ask(ServerArgs(**args), method, path, headers=list(headers))
     if answer.status_code >= 400 and method != "HEAD":
-        error = answer.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}
+        if walked.route.error_body is None:
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
         assert API not in answer.text
         assert ADMIN not in answer.text
     return answer.status_code
@@ -49,21 +36,12 @@ def api_key(key: str) -> list[tuple[str, str]]:
     return [("x-api-key", key)]
 
 
-def walk() -> Iterator[tuple[Route, str]]:
-    for route in ROUTES:
-        for method in route.methods:
-            yield route, method
-
-
 def bearer(key: str, scheme: str = "Bearer") -> list[tuple[str, str]]:
     return [("authorization", f"{scheme} {key}")]
 
 
-WALK = [pytest.param(route, method, id=f"{method} {route.path}") for route, method in walk()]
-
-
 def test_the_open_list_is_written_and_short() -> None:
-    assert {route.path for route in ROUTES if route.level is Level.OPEN} == OPEN_PATHS
+    assert {one.route.path for one in ALL if one.route.level is Level.OPEN} == OPEN_PATHS
     assert {route.path for route in ROUTES if route.level is Level.ADMIN} == {
         "/flush_cache",
         "/abort_request",
@@ -72,9 +50,9 @@ def test_the_open_list_is_written_and_short() -> None:
     }
 
 
-@pytest.mark.parametrize(("route", "method"), WALK)
-async def test_every_route_with_every_credential(route: Route, method: str) -> None:
-    path = path_of(route)
+@pytest.mark.parametrize(("walked", "method"), EVERY_METHOD)
+async def test_every_route_with_every_credential(walked: Walked, method: str) -> None:
+    path, route = walked.path, walked.route
     refused = {
         "none": [],
         "wrong": bearer("sk-wrong"),
@@ -98,12 +76,12 @@ async def test_every_route_with_every_credential(route: Route, method: str) -> N
     }
     for name, headers in refused.items():
         where = f"{path}?api_key={API}" if name == "query" else path
-        got = await status(BOTH, method, where, headers)
+        got = await status(BOTH, method, where, headers, walked=walked)
         assert (got == 401) is (route.level is not Level.OPEN), name
-    ordinary = await status(BOTH, method, path, bearer(API))
+    ordinary = await status(BOTH, method, path, bearer(API), walked=walked)
     assert (ordinary == 403) is (route.level is Level.ADMIN)
     assert ordinary != 401
-    assert await status(BOTH, method, path, api_key(API)) == ordinary
+    assert await status(BOTH, method, path, api_key(API), walked=walked) == ordinary
     right = (
         bearer(ADMIN),
         bearer(ADMIN, "bearer"),
@@ -112,21 +90,21 @@ async def test_every_route_with_every_credential(route: Route, method: str) -> N
         bearer(ADMIN) + api_key(ADMIN),
     )
     for headers in right:
-        assert await status(BOTH, method, path, headers) not in (401, 403)
+        assert await status(BOTH, method, path, headers, walked=walked) not in (401, 403)
 
 
-@pytest.mark.parametrize(("route", "method"), WALK)
-async def test_one_key_alone(route: Route, method: str) -> None:
-    path = path_of(route)
+@pytest.mark.parametrize(("walked", "method"), EVERY_METHOD)
+async def test_one_key_alone(walked: Walked, method: str) -> None:
+    path, route = walked.path, walked.route
     # The ordinary key never opens admin routes, not even when there is no other.
     expected = {Level.OPEN: {}, Level.KEY: {"": 401}, Level.ADMIN: {"": 401, API: 403}}[route.level]
     for key in ("", API):
-        got = await status({"api_key": API}, method, path, bearer(key) if key else ())
+        got = await status({"api_key": API}, method, path, bearer(key) if key else (), walked=walked)
         assert got == expected.get(key, got)
         assert (got in (401, 403)) is (key in expected)
-    got = await status({"admin_api_key": ADMIN}, method, path)
+    got = await status({"admin_api_key": ADMIN}, method, path, walked=walked)
     assert (got == 401) is (route.level is Level.ADMIN)
-    assert await status({}, method, path) not in (401, 403)
+    assert await status({}, method, path, walked=walked) not in (401, 403)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +115,12 @@ async def test_what_is_not_in_the_table_is_denied_before_it_is_not_found(path: s
     assert await status(BOTH, "GET", path, bearer(API)) == 404
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-async def test_options_does_nothing(route: Route) -> None:
+@pytest.mark.parametrize("walked", EVERY_ROUTE)
+async def test_options_does_nothing(walked: Walked) -> None:
     headers = [("origin", "http://evil.example"), ("access-control-request-method", "POST")]
-    denied = await status(BOTH, "OPTIONS", path_of(route), headers)
-    assert denied == (405 if route.level is Level.OPEN else 401)
-    assert await status(BOTH, "OPTIONS", path_of(route), headers + bearer(ADMIN)) == 405
+    denied = await status(BOTH, "OPTIONS", walked.path, headers, walked)
+    assert denied == (405 if walked.route.level is Level.OPEN else 401)
+    assert await status(BOTH, "OPTIONS", walked.path, headers + bearer(ADMIN), walked) == 405
 
 
 async def test_a_refusal_names_the_scheme() -> None:
