@@ -99,6 +99,16 @@ def test_refusals(capsys: pytest.CaptureFixture[str], argv: list[str], text: str
         (["--stop", "", "hi"], "stop"),
         (["--temperature", "nan", "hi"], "temperature must be"),
         (["--skip-tokenizer-init", "hi"], "leave out --skip-tokenizer-init"),
+        (["--skip-tokenizer-init", "--input-ids", "5"], "give --input-ids and --json"),
+        (["--skip-tokenizer-init", "--json", "hi"], "give --input-ids and --json"),
+        ([], "give TEXT or --input-ids"),
+        (["hi", "--input-ids", "5"], "give TEXT or --input-ids"),
+        (["--input-ids", "5", "--chat"], "--chat makes ids of a text"),
+        (["--input-ids", "5,x"], "whole numbers"),
+        (["--input-ids", "5.0"], "whole numbers"),
+        (["--input-ids", "[true]"], "whole numbers"),
+        (["--input-ids", "[[5]]"], "whole numbers"),
+        (["--max-stops", "1", "--stop", "a", "--stop", "b", "hi"], "--max-stops"),
     ],
 )
 def test_generate_refuses_before_it_loads_a_model(
@@ -228,7 +238,7 @@ def test_plugins_list_tells_what_a_run_would_use_when_it_knows_the_run(
 
 def test_help_begins_with_what_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "generate", "--help").splitlines()
-    assert lines[:3] == ["usage: jackfield generate TEXT [FLAG ...]", "", lines[2]]
+    assert lines[:3] == ["usage: jackfield generate [TEXT] [FLAG ...]", "", lines[2]]
     assert lines[2].startswith("Answer one prompt")
     # Few flags stand in the first lines, as argparse writes them.
     assert "[--json]" in output(capsys, "plugins", "doctor", "--help").splitlines()[0]

@@ -71,8 +71,9 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.url is not None:
         _refuse_settings(provenance)
     from jackfield.entrypoints.cli.chat_params import Params
+    from jackfield.managers.fields.limits import RequestLimits
 
-    params = Params(remote=namespace.url is not None)
+    params = Params(remote=namespace.url is not None, limits=RequestLimits.of(args))
     for written in (*conversation.params, *namespace.param):
         params.set(written)
     backend = _backend(namespace, args, provenance)

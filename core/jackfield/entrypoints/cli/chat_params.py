@@ -7,6 +7,7 @@ from typing import Any
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.sampling_checks import MAX_COUNT
 from jackfield.managers.fields.sampling_params import FIELDS, make_sampling_params
 
@@ -17,9 +18,10 @@ _OF_A_SERVER = ("reasoning_effort", "chat_template_kwargs")
 
 
 class Params:
-    """remote: for a server, which has a few more and may know less."""
+    """remote: for a server, which has a few more and may know less. limits: those of the run; a server has its own."""
 
-    def __init__(self, *, remote: bool) -> None:
+    def __init__(self, *, remote: bool, limits: RequestLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
         own = tuple(name for name in FIELDS if name not in _NOT_HERE)
         self.known = tuple(sorted((*own, "max_tokens", *(_OF_A_SERVER if remote else ()))))
         self.values: dict[str, Any] = dict(DEFAULTS)
@@ -44,7 +46,11 @@ class Params:
         if name not in _OF_A_SERVER:
             try:
                 make_sampling_params(
-                    {_native(name): value}, defaults={}, vocab_size=MAX_COUNT, processors=lambda given: {}
+                    {_native(name): value},
+                    defaults={},
+                    vocab_size=MAX_COUNT,
+                    limits=self._limits,
+                    processors=lambda given: {},
                 )
             except RequestError as error:
                 raise ConfigurationError(error.message.replace(_native(name), name)) from error
