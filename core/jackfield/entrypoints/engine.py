@@ -264,13 +264,19 @@ class Engine:
         """
         pooling = self._runtime.tokenizer_manager.limits.pooling
         if pooling is None:
-            request = label_request(query, items, label_token_ids, item_first=item_first, **fields)
+            request = label_request(
+                query, items, label_token_ids, most=self.server_args.max_request_bytes, item_first=item_first, **fields
+            )
             return [label_scores(state, apply_softmax=apply_softmax) for state in self._finished(request)]
         if label_token_ids is not None:
             raise RequestError("label_token_ids goes with a model that generates", param="label_token_ids")
         texts = [items] if isinstance(items, str) else list(items)
         pairs: Any = [(query, item) for item in texts]
-        states = self._finished(request_for_pairs(pairs, pooling, truncate=truncate_prompt_tokens, **fields))
+        states = self._finished(
+            request_for_pairs(
+                pairs, pooling, most=self.server_args.max_request_bytes, truncate=truncate_prompt_tokens, **fields
+            )
+        )
         return pair_scores(pairs, states, pooling)
 
     def rerank(

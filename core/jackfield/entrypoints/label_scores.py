@@ -11,15 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from jackfield.entrypoints.pooled_answers import check_total
 from jackfield.managers.errors import RequestError
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
 
 
 def label_request(
-    query: Any, items: Any, label_token_ids: Any, *, item_first: bool = False, **fields: Any
+    query: Any, items: Any, label_token_ids: Any, *, most: int, item_first: bool = False, **fields: Any
 ) -> GenerateRequest:
     """One prompt an item; query and items are both texts, or both token ids. fields: further ones of `GenerateRequest`.
+
+    most   characters, or ids, of all prompts together
 
     Raises RequestError naming the field.
     """
@@ -34,6 +37,7 @@ def label_request(
     kind = str if text else list
     if not isinstance(query, str | list) or not all(isinstance(item, kind) for item in listed):
         raise RequestError("query and items must be all texts, or all lists of token ids", param="items")
+    check_total(len(query), listed, most, "items")
     prompts = [item + query if item_first else query + item for item in listed]
     return GenerateRequest(
         prompt=prompts if text else None,

@@ -24,6 +24,7 @@ def model_card(plan: ReplicaPlan, texts: Texts, limits: WorkerLimits) -> ModelCa
         dtype=plan.args.dtype,
         quantization=_quantization(config.hf.get("quantization_config")),
         nbytes=_nbytes(plan.model_path),
+        is_generation=plan.facts.pooling is None,
         has_tokenizer=files is not None,
         chat_template=(files.chat_template or "") if files is not None else "",
         config=config.hf,

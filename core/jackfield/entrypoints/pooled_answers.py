@@ -40,10 +40,27 @@ def class_answer(state: ReqState, pooling: Pooling) -> Answer:
     }
 
 
-def request_for_pairs(pairs: Sequence[tuple[str, str]], pooling: Pooling | None, **fields: Any) -> PooledRequest:
+def check_total(query: int, items: Sequence[Any], most: int, param: str) -> None:
+    """The query (its length) is computed again with each item: raises RequestError where that makes more than `most`
+    characters, or ids, before anything of that size is made."""
+    total = query * len(items) + sum(map(len, items))
+    if total > most:
+        raise RequestError(
+            f"{len(items)} items, each with a query of {query}, are {total} characters or ids; at most {most} are allowed "
+            "(--max-request-bytes)",
+            param=param,
+        )
+
+
+def request_for_pairs(
+    pairs: Sequence[tuple[str, str]], pooling: Pooling | None, *, most: int, **fields: Any
+) -> PooledRequest:
     """A call for scores of pairs of texts: one prompt a pair, or for an embedding model each distinct text once.
 
-    fields: further ones of `PooledRequest`. Raises RequestError for a run that has no such scores.
+    most     characters of all pairs together
+    fields   further ones of `PooledRequest`
+
+    Raises RequestError for a run that has no such scores.
     """
     if pooling is None:
         raise wrong_task(pooling, CLASSIFICATION)
@@ -55,6 +72,7 @@ def request_for_pairs(pairs: Sequence[tuple[str, str]], pooling: Pooling | None,
             "embedding model",
             code="not_supported",
         )
+    check_total(max(len(first) for first, _ in pairs), [second for _, second in pairs], most, "prompt")
     return PooledRequest(
         kind=CLASSIFICATION, prompt=[first for first, _ in pairs], second=[second for _, second in pairs], **fields
     )

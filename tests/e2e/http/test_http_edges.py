@@ -52,7 +52,7 @@ def test_b20_bodies_that_are_no_request(server: Server, route: str) -> None:
 
 def test_b20_unknown_routes_and_methods(server: Server) -> None:
     with server.client() as client:
-        assert error(client.get("/v1/embeddings"), 404)["code"] == "unknown_route"
+        assert error(client.get("/v1/no-such"), 404)["code"] == "unknown_route"
         refused = client.request("PATCH", "/v1/completions")
         assert error(refused, 405)["code"] == "method_not_allowed"
         assert refused.headers["allow"] == "POST"

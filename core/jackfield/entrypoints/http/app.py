@@ -28,6 +28,7 @@ from jackfield.entrypoints.http.replies import send_answer, send_stream
 from jackfield.entrypoints.http.request_log import Ended, RequestLog
 from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES
 from jackfield.entrypoints.http.service import Service
+from jackfield.entrypoints.http.tasks import check_route
 from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.hookspecs import Route, RouteAnswer, RouteLevel
 from jackfield.stack.errors import PluginStop
@@ -99,6 +100,7 @@ class App:
             if route.generates:
                 self.service.enter()
                 entered = True
+                check_route(route, self.service)
             if route.request is not None and exchange.method not in ("GET", "HEAD"):
                 body = await read_body(exchange.headers, receive, args.max_request_bytes, args.receive_timeout)
                 # A long body is parsed on a thread, so that streams of other clients do not wait for it.

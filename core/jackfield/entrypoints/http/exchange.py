@@ -13,7 +13,7 @@ from jackfield.entrypoints.http.service import Service
 from jackfield.hookspecs import Route, RouteAnswer, RouteStream
 from jackfield.ipc.messages import FinishReason
 from jackfield.managers.errors import RequestError
-from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 
 
@@ -38,7 +38,7 @@ class Exchange:
     names: dict[str, str] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
 
-    async def submit(self, make: Callable[[], GenerateRequest]) -> Call:
+    async def submit(self, make: Callable[[], AnyRequest]) -> Call:
         """As `Service.submit`; the call is known as this request's."""
         call = await self.service.submit(make)
         self.calls.append(call)

@@ -11,8 +11,9 @@ from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response, 
 from jackfield.entrypoints.http.service import ServedReplica
 from jackfield.entrypoints.http.web_pages import refuse_pages
 from jackfield.entrypoints.server_info import server_info
-from jackfield.hookspecs import RouteAnswer
+from jackfield.hookspecs import EMBEDDING, RouteAnswer
 from jackfield.hookspecs.kinds import KINDS
+from jackfield.managers.fields.tasks import task_of
 from jackfield.managers.story import story
 
 
@@ -64,6 +65,7 @@ def _model(exchange: Exchange) -> dict[str, Any]:
         "owned_by": "jackfield",
         "root": replica.args.model_path or replica.model_name,
         "max_model_len": replica.tokenizer_manager.limits.context_length,
+        "is_generation": replica.tokenizer_manager.limits.pooling is None,
     }
 
 
@@ -75,7 +77,10 @@ async def model_info(exchange: Exchange) -> Reply:
         {
             "model_path": replica.args.model_path or replica.model_name,
             "served_model_name": replica.model_name,
-            "is_generation": True,
+            "is_generation": limits.pooling is None,
+            "task": task_of(limits.pooling),
+            "embedding_size": limits.pooling.width if task_of(limits.pooling) == EMBEDDING and limits.pooling else None,
+            "labels": None if limits.pooling is None else list(limits.pooling.labels),
             "has_tokenizer": tokenizer is not None,
             "has_chat_template": replica.template_manager.has_template,
             **_parsers(replica),

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from jackfield.entrypoints.http import chat, completions, generate, info, policy, sessions, tokenize
-from jackfield.entrypoints.http.schemas import native, openai, openai_chat
+from jackfield.entrypoints.http import (
+    chat,
+    completions,
+    embeddings,
+    generate,
+    info,
+    policy,
+    scoring,
+    sessions,
+    tokenize,
+)
+from jackfield.entrypoints.http.schemas import native, openai, openai_chat, pooling
 from jackfield.entrypoints.http.schemas import tokenize as tokens
 from jackfield.hookspecs import Handler, Route
 from jackfield.hookspecs import RouteLevel as Level
@@ -53,6 +63,71 @@ ROUTES: tuple[Route, ...] = (
         ceilings={"messages": "max_messages", "tools": "max_tools"},
         generates=True,
     ),
+    Route(
+        path="/v1/embeddings",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=embeddings.embeddings,
+        summary="OpenAI's embeddings, of a model that gives any.",
+        request=pooling.EmbeddingsBody,
+        response=pooling.Embeddings,
+        generates=True,
+    ),
+    Route(
+        path="/encode",
+        methods=("POST", "PUT"),
+        level=Level.KEY,
+        handler=embeddings.encode,
+        summary="The embedding of one text or a batch, in SGLang's shape.",
+        request=pooling.EncodeBody,
+        response=pooling.Encoded,
+        generates=True,
+    ),
+    Route(
+        path="/classify",
+        methods=("POST", "PUT"),
+        level=Level.KEY,
+        handler=embeddings.classify,
+        summary="The labels' logits and scores for one text or a batch, in SGLang's shape, of a classification model.",
+        request=pooling.LabelsBody,
+        response=pooling.Labelled,
+        generates=True,
+    ),
+    Route(
+        path="/v1/classify",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=scoring.classify,
+        summary="The best label and all labels' scores of each text, of a classification model.",
+        request=pooling.ClassifyBody,
+        response=pooling.Classification,
+        generates=True,
+    ),
+    Route(
+        path="/v1/score",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=scoring.score,
+        summary="Scores of pairs of texts, of a cross-encoder or (cosine) an embedding model; of one that generates, the "
+        "probabilities of label tokens behind query and item, as in SGLang.",
+        request=pooling.ScoreBody,
+        response=pooling.Scores,
+        generates=True,
+    ),
+    *(
+        Route(
+            path=path,
+            methods=("POST",),
+            level=Level.KEY,
+            handler=scoring.rerank,
+            summary="Documents by how well they answer a query, best first, in Jina's and Cohere's shape.",
+            request=pooling.RerankBody,
+            response=pooling.Ranking,
+            ceilings={"documents": "max_prompts_per_request"},
+            generates=True,
+        )
+        for path in ("/v1/rerank", "/rerank")
+    ),
     _get("/v1/models", Level.KEY, info.models, "The served model, as OpenAI lists it.", response=openai.ModelList),
     _get("/v1/models/{model:path}", Level.KEY, info.model, "One model, or 404.", response=openai.Model),
     _get(
@@ -82,9 +157,9 @@ ROUTES: tuple[Route, ...] = (
         Level.KEY,
         info.model_info,
         "The model and its limits.",
-        answer="model_path, served_model_name, is_generation, has_tokenizer, has_chat_template, tool_call_parser and "
-        "reasoning_parser (null: none) with tool_call_parser_reason and reasoning_parser_reason, context_length, vocab_size, "
-        "max_total_tokens, page_size",
+        answer="model_path, served_model_name, is_generation, task, embedding_size, labels, has_tokenizer, "
+        "has_chat_template, tool_call_parser and reasoning_parser (null: none) with tool_call_parser_reason "
+        "and reasoning_parser_reason, context_length, vocab_size, max_total_tokens, page_size",
     ),
     _get(
         "/server_info",

@@ -97,6 +97,11 @@ class Service:
             self.on_stop(error)
 
     @property
+    def is_up(self) -> bool:
+        """Whether there is a replica."""
+        return self._serving is not None
+
+    @property
     def serving(self) -> Serving:
         """Raises ApiError 503 while there is none."""
         if self._serving is None:

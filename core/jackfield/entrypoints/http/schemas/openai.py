@@ -162,6 +162,7 @@ class Model(Answer):
     owned_by: Literal["jackfield"]
     root: str
     max_model_len: int
+    is_generation: bool = Field(description="Extension: false for a model of embeddings or labels.")
 
 
 class ModelList(Answer):
