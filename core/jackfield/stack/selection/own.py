@@ -12,6 +12,8 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-cache-tiers",
     "jackfield-models-encoder",
     "jackfield-models-gemma",
+    "jackfield-grammar-llguidance",
+    "jackfield-grammar-xgrammar",
     "jackfield-models-llama",
     "jackfield-models-loaders",
     "jackfield-models-qwen",

@@ -1,0 +1,12 @@
+"""The plugin's hook."""
+
+from __future__ import annotations
+
+from jackfield.hookspecs import GrammarBackend, GrammarContext, hookimpl
+
+
+@hookimpl
+def jackfield_grammar_backend(context: GrammarContext) -> GrammarBackend:
+    from jackfield_grammar_xgrammar.backend import XgrammarBackend
+
+    return XgrammarBackend(context)
