@@ -141,6 +141,17 @@ class ArgFields(BaseModel):
         default=False,
         description="A streamed /generate sends what is new in each event, and not all of the answer so far.",
     )
+    enable_response_store: Annotated[Switch, Option(SERVING)] = Field(
+        default=False,
+        description="Keep the responses of /v1/responses in memory, so that clients can fetch them, go on from them and run "
+        "them in the background.",
+    )
+    response_store_entries: Annotated[Positive, Option(SERVING, "N")] = Field(
+        default=1000, description="Most responses that are kept; the longest unused is forgotten first."
+    )
+    response_store_bytes: Annotated[Positive, Option(SERVING, "BYTES")] = Field(
+        default=64 * 2**20, description="Most bytes of kept responses and their conversations, as JSON."
+    )
     drain_timeout: Annotated[Positive, Option(SERVING, "SECONDS")] = Field(
         default=30, description="Seconds that open requests have to finish after SIGTERM; then they are aborted."
     )

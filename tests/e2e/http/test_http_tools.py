@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from jackfield.entrypoints.http.schemas.openai_chat import ChatChunk, ChatCompletion
-from tests.e2e.http.servers import SIMULATED, Server, events, script, serving
+from tests.e2e.http.servers import DEADLINE, SIMULATED, Server, events, script, serving
 
 CHAT = "/v1/chat/completions"
 CALL_F = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
@@ -234,15 +234,16 @@ def test_usage_so_far_may_be_in_every_chunk(forced: Forced) -> None:
 
 
 def test_openais_own_client_rebuilds_the_calls(forced: Forced) -> None:
-    client = openai.OpenAI(base_url=f"{forced.server.url}/v1", api_key="none", http_client=forced.server.client())
     expected = flat(forced.post("three", tools=TOOLS).json())
     forced.next_is("three")
-    with client.chat.completions.stream(
-        model="SmolLM2-135M-Instruct",
-        messages=HELLO,
-        tools=TOOLS,
-        temperature=0,  # type: ignore[arg-type]
-    ) as stream:
+    messages: Any = HELLO
+    tools: Any = TOOLS
+    with (
+        openai.OpenAI(base_url=f"{forced.server.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE) as client,
+        client.chat.completions.stream(
+            model="SmolLM2-135M-Instruct", messages=messages, tools=tools, temperature=0
+        ) as stream,
+    ):
         message = stream.get_final_completion().choices[0].message
     forced.sent += 1
     assert message.content == expected["content"]

@@ -7,7 +7,7 @@ from typing import Any
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange
 from jackfield.entrypoints.http.openai_common import sampling_params
-from jackfield.entrypoints.http.openai_logprobs import chat_fields
+from jackfield.entrypoints.http.openai_logprobs import chat_logprobs
 from jackfield.entrypoints.http.schemas.openai_chat import ChatBody, Message
 from jackfield.hookspecs.chat import ChatRequest
 
@@ -34,7 +34,7 @@ def chat_request(exchange: Exchange, body: ChatBody) -> ChatRequest:
         stream_reasoning=body.stream_reasoning is not False,
         continue_final_message=bool(body.continue_final_message),
         template_kwargs=body.chat_template_kwargs or {},
-        logprobs=chat_fields(exchange, body).get("top_logprobs_num"),
+        logprobs=chat_logprobs(exchange, body),
         cache_salt=body.cache_salt,
         priority=body.priority,
         tenant=body.tenant,

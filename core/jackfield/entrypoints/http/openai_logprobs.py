@@ -28,20 +28,23 @@ Tell = Callable[[ReqState], dict[str, Any] | None]
 """What came of an answer's log-probabilities since the last time, in the route's shape; None: nobody asked."""
 
 
-def chat_fields(exchange: Exchange, body: ChatBody) -> dict[str, Any]:
-    """The fields of `GenerateRequest`. Raises ApiError naming the field."""
-    wanted, top = body.logprobs, body.top_logprobs
-    if wanted is not None and not isinstance(wanted, bool):
+def chat_logprobs(exchange: Exchange, body: ChatBody) -> int | None:
+    """How many of the likeliest tokens go with each; None: no log-probabilities. Raises ApiError naming the field."""
+    if body.logprobs is not None and not isinstance(body.logprobs, bool):
         raise _refused("logprobs", "true or false")
+    return top_logprobs(exchange, body.top_logprobs, wanted=bool(body.logprobs), needs="logprobs: true")
+
+
+def top_logprobs(exchange: Exchange, top: Any, *, wanted: bool, needs: str) -> int | None:
+    """The same for a request that asks with other words. needs: what has to be said before `top_logprobs` may be."""
     if top is not None and not _whole(top, MAX_CHAT_TOP):
         raise _refused("top_logprobs", f"a whole number from 0 to {MAX_CHAT_TOP}")
     if not wanted:
         if top:
-            raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs", code="invalid_value")
-        return {}
+            raise ApiError(400, f"top_logprobs needs {needs}", param="top_logprobs", code="invalid_value")
+        return None
     _need_tokenizer(exchange)
-    exchange.names.update(return_logprob="logprobs", top_logprobs_num="top_logprobs")
-    return {"return_logprob": True, "top_logprobs_num": top or 0}
+    return top or 0
 
 
 def completion_fields(exchange: Exchange, body: CompletionBody) -> dict[str, Any]:

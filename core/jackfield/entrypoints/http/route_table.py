@@ -11,11 +11,13 @@ from jackfield.entrypoints.http import (
     generate,
     info,
     policy,
+    responses,
     scoring,
     sessions,
     tokenize,
 )
 from jackfield.entrypoints.http.schemas import native, openai, openai_chat, pooling
+from jackfield.entrypoints.http.schemas import responses as response_schemas
 from jackfield.entrypoints.http.schemas import tokenize as tokens
 from jackfield.hookspecs import Handler, Route
 from jackfield.hookspecs import RouteLevel as Level
@@ -127,6 +129,34 @@ ROUTES: tuple[Route, ...] = (
             generates=True,
         )
         for path in ("/v1/rerank", "/rerank")
+    ),
+    Route(
+        path="/v1/responses",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=responses.create_response,
+        summary="OpenAI's responses, over the same chats.",
+        request=response_schemas.ResponseBody,
+        response=response_schemas.Response,
+        stream=response_schemas.ResponseEvent,
+        ceilings={"input": "max_messages", "tools": "max_tools"},
+        generates=True,
+    ),
+    Route(
+        path="/v1/responses/{response_id}",
+        methods=("GET", "DELETE"),
+        level=Level.KEY,
+        handler=responses.stored_response,
+        summary="GET: a stored response. DELETE: forget it; one that is still written ends. 404 if it is not there (any more).",
+        answer="the response, as it was answered; for DELETE id, object and `deleted: true`",
+    ),
+    Route(
+        path="/v1/responses/{response_id}/cancel",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=responses.cancel_response,
+        summary="End a response that runs in the background.",
+        response=response_schemas.Response,
     ),
     _get("/v1/models", Level.KEY, info.models, "The served model, as OpenAI lists it.", response=openai.ModelList),
     _get("/v1/models/{model:path}", Level.KEY, info.model, "One model, or 404.", response=openai.Model),

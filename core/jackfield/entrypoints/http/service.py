@@ -18,6 +18,7 @@ from jackfield.entrypoints.driver import DrivenRuntime
 from jackfield.entrypoints.http.auth import Hosts, Keys
 from jackfield.entrypoints.http.cors import Cors
 from jackfield.entrypoints.http.errors import unavailable
+from jackfield.entrypoints.http.response_store import ResponseStore
 from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plugin_routes import PluginRoutes
@@ -69,6 +70,7 @@ class Serving:
 class Service:
     """args     as the user gave them, for the ceilings; the replica has the resolved ones
     open_calls  generation requests under way
+    responses   those that are kept; None: none is
     """
 
     def __init__(self, args: ServerArgs) -> None:
@@ -78,6 +80,9 @@ class Service:
         self.cors = Cors(args.cors_origin)
         self.status = ServerStatus()
         self.open_calls = 0
+        self.responses: ResponseStore | None = None
+        if args.enable_response_store:
+            self.responses = ResponseStore(args.response_store_entries, args.response_store_bytes)
         self.on_stop: Callable[[BaseException], None] | None = None
         self._serving: Serving | None = None
         self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, "jackfield-tokenize")
