@@ -48,7 +48,8 @@ class LimitFields(BaseModel):
     )
     max_tokenize_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=2**20,
-        description="Most characters of all texts of a /tokenize request, and most ids of a /detokenize request.",
+        description="Most characters of all texts of a /tokenize, /parse_function_call or /separate_reasoning request, and most "
+        "ids of a /detokenize request.",
     )
     max_choices: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=128, description="Most answers to one prompt: the highest n and best_of."

@@ -263,3 +263,40 @@ def test_b18_a_second_turn_takes_the_calls_of_the_first(forced: Forced) -> None:
         answer = forced.server.post(CHAT, {"messages": [*HELLO, {"role": "assistant", "tool_calls": [call]}]})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "messages[1].tool_calls[0].function.arguments"
+
+
+def test_texts_are_parsed_without_generating(forced: Forced) -> None:
+    info = forced.server.get("/model_info").json()
+    assert (info["tool_call_parser"], info["reasoning_parser"]) == ("hermes", "think")
+    assert info["tool_call_parser_reason"] == "named by --tool-call-parser"
+    body = {"text": TEXTS["three"], "tools": TOOLS}
+    for named in ({}, {"tool_call_parser": "hermes"}):
+        answer = forced.server.post("/parse_function_call", {**body, **named})
+        assert answer.status_code == 200, answer.text
+        told = answer.json()
+        assert told["normal_text"] == "Let me see.\n"
+        assert [(call["tool_index"], call["name"]) for call in told["calls"]] == [(0, "f"), (1, "g"), (2, "f")]
+        assert json.loads(told["calls"][1]["parameters"]) == G
+    for text, more, expected in (
+        ("<think>\nHm\n</think>\nYes", {}, ("Hm\n", "Yes")),
+        ("Hm</think>Yes", {"opened": True}, ("Hm", "Yes")),
+        ("Hm", {"opened": False, "reasoning_parser": "think"}, ("", "Hm")),
+    ):
+        told = forced.server.post("/separate_reasoning", {"text": text, **more}).json()
+        assert (told["reasoning_text"], told["text"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/parse_function_call", {"text": "x", "tools": TOOLS, "tool_call_parser": "mistral"}, "tool_call_parser"),
+        ("/parse_function_call", {"text": "x", "tools": [{"type": "function"}]}, "tools[0].function"),
+        ("/parse_function_call", {"text": "x" * (2**20 + 1), "tools": TOOLS}, "text"),
+        ("/separate_reasoning", {"text": "x", "reasoning_parser": "deepseek-r1"}, "reasoning_parser"),
+        ("/separate_reasoning", {"text": 3}, "text"),
+    ],
+)
+def test_what_cannot_be_parsed_is_refused(forced: Forced, path: str, body: dict[str, Any], param: str) -> None:
+    answer = forced.server.post(path, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param

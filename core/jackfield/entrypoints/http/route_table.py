@@ -10,6 +10,7 @@ from jackfield.entrypoints.http import (
     embeddings,
     generate,
     info,
+    parsing,
     policy,
     responses,
     scoring,
@@ -17,6 +18,7 @@ from jackfield.entrypoints.http import (
     tokenize,
 )
 from jackfield.entrypoints.http.schemas import native, openai, openai_chat, pooling
+from jackfield.entrypoints.http.schemas import parsing as parsed
 from jackfield.entrypoints.http.schemas import responses as response_schemas
 from jackfield.entrypoints.http.schemas import tokenize as tokens
 from jackfield.hookspecs import Handler, Route
@@ -238,6 +240,27 @@ ROUTES: tuple[Route, ...] = (
         "if it cannot be had. The body is that of POST.",
         request=native.PolicyBody,
         response=native.PolicyAnswer,
+    ),
+    Route(
+        path="/parse_function_call",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=parsing.parse_function_call,
+        summary="The tool calls in a text that a model wrote, by the parser of this run. 400 without one.",
+        request=parsed.ParseFunctionCallBody,
+        response=parsed.ParseFunctionCallAnswer,
+        ceilings={"tools": "max_tools"},
+        generates=True,
+    ),
+    Route(
+        path="/separate_reasoning",
+        methods=("POST",),
+        level=Level.KEY,
+        handler=parsing.separate_reasoning,
+        summary="The reasoning and the answer in a text that a model wrote, by the parser of this run. 400 without one.",
+        request=parsed.SeparateReasoningBody,
+        response=parsed.SeparateReasoningAnswer,
+        generates=True,
     ),
     Route(
         path="/open_session",

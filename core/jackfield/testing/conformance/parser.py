@@ -244,8 +244,8 @@ def joined(pieces: Sequence[Piece]) -> list[Piece]:
     result: list[Piece] = []
     for piece in pieces:
         last = result[-1] if result else None
-        if last is not None and type(piece) is type(last) and not isinstance(piece, CallBegin):
-            result[-1] = type(last)(text=text_of(last) + text_of(piece))
+        if last is not None and type(piece) is type(last) and not isinstance(last, CallBegin):
+            result[-1] = type(last)(text=last.text + text_of(piece))
         else:
             result.append(piece)
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 from jackfield.hookspecs import Tool
@@ -56,11 +57,13 @@ def _type_of(value: Any) -> str:
 
 def escaped(text: str) -> str:
     """As it stands within a JSON string."""
-    return without_surrogates(json.dumps(text, ensure_ascii=False)[1:-1])
+    return without_surrogates(encode_basestring(text)[1:-1])
 
 
 def without_surrogates(text: str) -> str:
     """JSON text with halves of surrogate pairs as escapes: no answer can carry them as they are."""
+    if text.isascii():
+        return text
     return _SURROGATES.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 

@@ -6,7 +6,7 @@ Models also leave out the tag round the call, or the one that ends a parameter.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from jackfield.hookspecs import GrammarSpec, TextStream, Tool, ToolCallParser
 from jackfield_parser_tools.plain_values import PlainValue, types_of
@@ -15,6 +15,7 @@ from jackfield_parser_tools.scanner import Malformed, Mode, Scanner, Steps
 START, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
 _MOST_IN_A_KEY = 256
 
 
@@ -53,24 +54,16 @@ class QwenCoderStream(Scanner):
     def _parameter(self, tool: Tool, key: str, seen: set[str]) -> Steps[str]:
         """Gives the mark behind it."""
         if key in seen:  # the first one counts, since it has been given
-            yield from self._value((PARAMETER_END, PARAMETER, FUNCTION_END), lambda text: None)
+            mark = yield from self.until(VALUE_ENDS, lambda text: None)
         else:
             self.give_arguments(f"{', ' if seen else '{'}{json.dumps(key, ensure_ascii=False)}: ")
             seen.add(key)
             value = PlainValue(types_of(tool, key), self.give_arguments)
-            mark = yield from self._value((PARAMETER_END, PARAMETER, FUNCTION_END), value.feed)
+            mark = yield from self.until(VALUE_ENDS, value.feed)
             value.end()
-            if mark != PARAMETER_END:
-                return mark
+        if mark != PARAMETER_END:
+            return mark
         return (yield from self._mark((PARAMETER, FUNCTION_END, END)))
-
-    def _value(self, ends: Sequence[str], give: Callable[[str], None]) -> Steps[str]:
-        """All up to one of these marks."""
-        while True:
-            yield from self.through("<", give)
-            if mark := (yield from self.match(ends)):
-                return mark
-            give(self.tried)
 
     def _mark(self, marks: Sequence[str]) -> Steps[str]:
         """Whitespace and one of the marks; "" if something else comes."""

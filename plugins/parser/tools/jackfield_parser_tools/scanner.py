@@ -11,6 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TypeVar
 
 from jackfield.hookspecs import CallArguments, CallBegin, Content, Piece, TextStream
@@ -153,7 +154,7 @@ class Scanner(TextStream):
 
     def through(self, stops: str, give: Callable[[str], None]) -> Steps[str]:
         """Read up to one of these characters, and give that one; the text before it is given as it comes."""
-        pattern = _pattern(stops)
+        pattern = _characters(stops)
         while True:
             found = pattern.search(self._chunk, self._at)
             end = found.start() if found else len(self._chunk)
@@ -191,23 +192,45 @@ class Scanner(TextStream):
 
     def word(self, ends: str, most: int) -> Steps[str]:
         """The text before one of these characters. Raises Malformed if it is longer than `most`."""
-        characters: list[str] = []
-        while (character := (yield from self.peek())) not in ends:
-            if len(characters) == most:
+        pattern, parts = _characters(ends), []
+        while True:
+            found = pattern.search(self._chunk, self._at, self._at + most)
+            end = found.start() if found else min(len(self._chunk), self._at + most)
+            parts.append(self._chunk[self._at : end])
+            most -= end - self._at
+            self._at = end
+            if found or (yield from self.peek()) in ends:
+                return "".join(parts)
+            if not most:
                 raise Malformed
-            characters.append(character)
-            self.take()
-        return "".join(characters)
 
-    def content_until(self, marks: Sequence[str]) -> Steps[str]:
+    def content_until(self, marks: tuple[str, ...]) -> Steps[str]:
         """Everything up to one of the marks is content. Gives the mark, which is held."""
-        firsts = first_characters(marks)
+        search = marks_of(marks)
         while True:
             self.switch(Mode.CONTENT)
-            yield from self.jump(firsts)
+            mark, self._at = search.find(self._chunk, self._at)
+            if not mark and self._at == len(self._chunk):
+                yield from self.more()
+                continue
             self.switch(Mode.HOLD)
             if mark := (yield from self.match(marks)):
                 return mark
+
+    def until(self, marks: tuple[str, ...], give: Callable[[str], None]) -> Steps[str]:
+        """Read up to one of the marks, and that; the text before it is given as it comes. Gives the mark."""
+        search = marks_of(marks)
+        while True:
+            before = self._at
+            mark, self._at = search.find(self._chunk, before)
+            if self._at > before:
+                give(self._chunk[before : self._at])
+            if not mark and self._at == len(self._chunk):
+                yield from self.more()
+            elif mark := (yield from self.match(marks)):
+                return mark
+            else:
+                give(self.tried)
 
     def copied(self, part: Steps[None]) -> Steps[str]:
         """The text that a part of the program reads, beside what else happens to it. Not within itself."""
@@ -218,13 +241,33 @@ class Scanner(TextStream):
         return text
 
 
-def first_characters(marks: Sequence[str]) -> re.Pattern[str]:
-    """Matches what a mark begins with."""
-    return _pattern("".join(sorted({mark[0] for mark in marks})))
+class MarkSearch:
+    """Finds one of several marks in a chunk, or the beginning of one at its end."""
+
+    def __init__(self, marks: tuple[str, ...]) -> None:
+        self._whole = re.compile("|".join(map(re.escape, marks)))
+        self._beginnings = frozenset(mark[:length] for mark in marks for length in range(1, len(mark)))
+        self._longest = max(map(len, marks)) - 1
+
+    def find(self, chunk: str, start: int) -> tuple[str, int]:
+        """The mark, "" if none is whole, and where it begins, or may begin; the chunk's length if it does not."""
+        if found := self._whole.search(chunk, start):
+            return found.group(), found.start()
+        end = len(chunk)
+        for place in range(max(start, end - self._longest), end):
+            if chunk[place:] in self._beginnings:
+                return "", place
+        return "", end
 
 
-def _pattern(characters: str) -> re.Pattern[str]:
-    return re.compile(f"[{re.escape(characters)}]")  # `re` keeps what it has compiled
+@cache
+def marks_of(marks: tuple[str, ...]) -> MarkSearch:
+    return MarkSearch(marks)
+
+
+@cache
+def _characters(characters: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(characters)}]")
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
