@@ -38,6 +38,11 @@ class LimitFields(BaseModel):
     max_json_depth: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=64, description="Deepest nesting of lists and objects in a body."
     )
+    max_json_values: Annotated[Positive, Option(LIMITS, "N")] = Field(
+        default=1 << 20,
+        description="Most values in the lists and objects of a body together, token ids among them: small ones take far more "
+        "memory than their text.",
+    )
     max_request_id_length: Annotated[Annotated[int, Strict(), Field(ge=64)], Option(LIMITS, "CHARS")] = Field(
         default=128,
         description="Longest rid, session_id and X-Request-Id, in characters; at least 64, for the server's own ids.",

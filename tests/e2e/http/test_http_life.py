@@ -343,3 +343,19 @@ def test_a_signal_while_it_starts_ends_it_at_once(number: int, tmp_path: Any) ->
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def test_the_request_log_tells_of_clients_that_went_away() -> None:
+    flags = ("--log-requests", "--log-requests-level", "0", "--log-requests-format", "json", "--log-level", "error")
+    with serving(*SIMULATED, *SLOW, "--topology", "inline", *flags, check=False) as server:
+        with server.client() as client, client.stream("POST", "/generate", json=body(4000)) as stream:
+            next(stream.iter_bytes())
+
+        def lines() -> list[dict[str, Any]]:
+            return [json.loads(line) for line in server.log.splitlines()]
+
+        until(lambda: any(line["path"] == "/generate" for line in lines()))
+        (told,) = [line for line in lines() if line["path"] == "/generate"]
+        assert (told["status"], told["client_gone"]) == (200, True)
+        assert told["requests"][0]["completion_tokens"] >= 1
+        until(lambda: server.scheduler() == (0, 0))

@@ -19,6 +19,7 @@ LIMITS: dict[str, int] = {
     "max_query_fields": 3,
     "max_request_bytes": 40_000,
     "max_json_depth": 8,
+    "max_json_values": 2000,
     "max_tokenize_length": 12,
     "max_request_id_length": 70,
     "max_prompts_per_request": 6,
@@ -155,6 +156,7 @@ OPENAI: list[tuple[str, str, str, Body | None, Body]] = [
     ),
     ("max_tokenize_length", "tokens", "/detokenize", {"tokens": [5] * 12}, {"tokens": [5] * 13}),
     ("max_json_depth", "", CHAT, None, turns(1) | {"metadata": deep(8)}),
+    ("max_json_values", "", CHAT, turns(1) | {"metadata": [0] * 1900}, turns(1) | {"metadata": [0] * 2100}),
     ("max_stops", "stop", CHAT, turns(1) | {"stop": ["zx", "zy"]}, turns(1) | {"stop": ["zx", "zy", "zz"]}),
     ("max_request_id_length", "session_id", "/open_session", None, {"session_id": "s" * 71}),
 ]  # fmt: skip

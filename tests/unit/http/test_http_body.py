@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jackfield.entrypoints.http.body import ClientGone, parse_json, read_body
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.managers.fields.nesting import text_is_deeper
+from jackfield.managers.fields.nesting import measured
 
 JSON = {"content-type": "application/json"}
 values = st.recursive(
@@ -31,15 +31,42 @@ def depth(value: Any) -> int:
 def test_the_depth_of_a_body_is_seen_without_parsing_it(value: Any) -> None:
     body = json.dumps(value).encode()
     deep = depth(value)
-    assert not text_is_deeper(body, max(deep, 1))
-    if deep > 1:
-        assert text_is_deeper(body, deep - 1)
+    for chunk in (1, 3, 1 << 16):
+        assert measured(body, max(deep, 1), None, chunk) is None
+        if deep > 1:
+            assert measured(body, deep - 1, None, chunk) == "deep"
+
+
+def count(value: Any) -> int:
+    """Lists and objects, and what stands behind a comma in them."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = list(value.values()) if isinstance(value, dict) else value
+    return 1 + max(len(inner) - 1, 0) + sum(map(count, inner))
+
+
+@given(value=values)
+def test_the_values_of_a_body_are_counted_without_making_them(value: Any) -> None:
+    body = json.dumps(value).encode()
+    held = count(value)
+    for chunk in (1, 3, 1 << 16):
+        assert measured(body, 100, max(held, 1), chunk) is None
+        if held > 1:
+            assert measured(body, 100, held - 1, chunk) == "many"
+
+
+def test_b85_a_body_of_small_values_is_refused_before_they_are_made() -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_json(JSON, b'{"x":[' + b"[]," * 10**6 + b"1]}", 64, 2**20)
+    assert (refused.value.status, refused.value.code) == (400, "json_too_many_values")
+    text = "a,[{" * 10**6
+    assert parse_json(JSON, json.dumps({"x": text}).encode(), 64, 10) == {"x": text}
 
 
 @pytest.mark.parametrize("opened", [b"[", b'{"a":'])
 def test_a_very_deep_body_is_refused(opened: bytes) -> None:
     with pytest.raises(ApiError) as refused:
-        parse_json(JSON, b'{"x":' + opened * 100_000, 64)
+        parse_json(JSON, b'{"x":' + opened * 100_000, 64, 2**20)
     assert (refused.value.status, refused.value.code) == (400, "json_too_deep")
 
 
@@ -63,16 +90,16 @@ def test_a_very_deep_body_is_refused(opened: bytes) -> None:
 )
 def test_what_is_no_json_object_is_a_400(body: bytes) -> None:
     with pytest.raises(ApiError) as refused:
-        parse_json(JSON, body, 64)
+        parse_json(JSON, body, 64, 2**20)
     assert (refused.value.status, refused.value.code) == (400, "invalid_json")
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"])
 def test_a_wrong_content_type_is_a_400(kind: str) -> None:
     with pytest.raises(ApiError) as refused:
-        parse_json({"content-type": kind}, b"{}", 64)
+        parse_json({"content-type": kind}, b"{}", 64, 2**20)
     assert (refused.value.status, refused.value.code) == (400, "unsupported_media_type")
-    assert parse_json({"content-type": "Application/JSON; charset=utf-8"}, b"{}", 64) == {}
+    assert parse_json({"content-type": "Application/JSON; charset=utf-8"}, b"{}", 64, 2**20) == {}
 
 
 class Client:

@@ -23,6 +23,7 @@ from jackfield.entrypoints.http.sse import EventStream, event
 from jackfield.hookspecs import Route
 from jackfield.hookspecs import RouteLevel as Level
 from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
+from jackfield.managers.errors import RequestError
 from jackfield.managers.requests.req_state import ReqState
 
 KEY, ADMIN = "sk-ordinary-key", "sk-admin-key"
@@ -236,3 +237,15 @@ def test_it_is_off_unless_asked_for() -> None:
     assert RequestLog.of(ServerArgs()) is None
     service = SimpleNamespace(args=ServerArgs())
     assert App(service)._log is None  # type: ignore[arg-type]
+
+
+async def test_a_stream_that_breaks_off_is_logged_with_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield event({"n": 1})
+        raise RequestError("too hot", code="overheated")
+
+    async def handler(exchange: Exchange) -> Any:
+        return EventStream(chunks())
+
+    (told,) = await lines_of(capsys, handler, "/x")
+    assert (told["status"], told["code"]) == (200, "overheated")

@@ -111,6 +111,7 @@ class App:
                     exchange.body = make(route, exchange.headers, body)
             await _unless_gone(receive, self._respond(entry, exchange, answer))
         except ClientGone:
+            answer.gone = True
             log.debug("request %s: the client has gone", exchange.label)
         except Exception as error:
             await answer.refuse(scope, self._told(exchange, error))
@@ -128,7 +129,7 @@ class App:
             answer.send,
             following=entry.following,
             closing=entry.closing,
-            told=lambda error: self._told(exchange, error),
+            told=lambda error: answer.broken_off(self._told(exchange, error)),
         )
 
     def _told(self, exchange: Exchange, error: Exception) -> ApiError:
@@ -153,6 +154,7 @@ class App:
                     route=path,
                     status=answer.status,
                     code=answer.code,
+                    client_gone=answer.gone,
                     duration_s=time.monotonic() - answer.began,
                     started_s=None if answer.started is None else answer.started - answer.began,
                     body=body,
@@ -163,7 +165,7 @@ class App:
     def _parse(self, route: Route, headers: Mapping[str, str], body: bytes) -> Any:
         assert route.request is not None
         args = self.service.args
-        value = parse_json(headers, body, args.max_json_depth)
+        value = parse_json(headers, body, args.max_json_depth, args.max_json_values)
         # Before the model is made of it, which takes far more memory than the JSON.
         for name, ceiling in route.ceilings.items():
             most = getattr(args, ceiling)
@@ -213,7 +215,7 @@ class _Answer:
     """The sending side of one request: adds the request id, and knows the status that was sent; 0: none yet.
 
     headers       of every answer to this request
-    code          of the error that was told
+    code          of the error that was told, in the stream if it had begun; gone: the client went away
     began, started   when the request came, and when its answer's status was sent; monotonic seconds
     """
 
@@ -221,6 +223,7 @@ class _Answer:
         self.label = label
         self.status = 0
         self.code: str | None = None
+        self.gone = False
         self.headers: Headers = []
         self.entry: Entry | None = None
         self.began = time.monotonic()
@@ -237,6 +240,11 @@ class _Answer:
                 headers.append((self.entry.route.id_header.lower().encode("ascii"), label))
             message = {**message, "headers": headers}
         await self._send(message)
+
+    def broken_off(self, error: ApiError) -> ApiError:
+        """The error that ends the stream."""
+        self.code = error.code
+        return error
 
     async def refuse(self, scope: Scope, error: ApiError) -> None:
         self.code = error.code

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.managers.fields.nesting import text_is_deeper
+from jackfield.managers.fields.nesting import measured
 
 
 class ClientGone(Exception):
@@ -45,7 +45,7 @@ async def read_body(headers: Mapping[str, str], receive: Any, limit: int, second
         ) from None
 
 
-def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int) -> dict[str, Any]:
+def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int, max_values: int) -> dict[str, Any]:
     """The object in a JSON body. Raises ApiError 400."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -54,9 +54,14 @@ def parse_json(headers: Mapping[str, str], body: bytes, max_depth: int) -> dict[
             f"the body must be JSON with Content-Type: application/json, not {kind[:80]!r}",
             code="unsupported_media_type",
         )
-    if text_is_deeper(body, max_depth):
+    found = measured(body, max_depth, max_values)
+    if found == "deep":
         raise ApiError(
             400, f"the body is nested deeper than {max_depth} levels (--max-json-depth)", code="json_too_deep"
+        )
+    if found == "many":
+        raise ApiError(
+            400, f"the body holds more than {max_values} values (--max-json-values)", code="json_too_many_values"
         )
     try:
         value = msgspec.json.decode(body)

@@ -59,6 +59,7 @@ class Ended:
     route: str | None
     status: int
     code: str | None
+    client_gone: bool = False
     duration_s: float
     started_s: float | None
     body: Any = None
@@ -92,6 +93,7 @@ class RequestLog:
             "client": ended.client,
             "status": ended.status or CLIENT_GONE,
             "code": ended.code,
+            "client_gone": ended.client_gone or None,
             "duration_ms": _ms(ended.duration_s),
             "started_ms": None if ended.started_s is None else _ms(ended.started_s),
         }

@@ -3,27 +3,53 @@ recursion, so that the measuring itself cannot be made to fail or to cost more t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+import numpy as np
+
+_CHUNK = 1 << 16
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[ord("["), ord("{")]] = 1
+_STEPS[[ord("]"), ord("}")]] = -1
+_BEGINS = np.zeros(256, np.bool_)
+_BEGINS[[ord("["), ord("{"), ord(",")]] = True
 
 
 def text_is_deeper(text: bytes, most: int) -> bool:
     """Whether JSON text nests deeper than `most`. Text that is no JSON gets some answer; its decoder will refuse it."""
-    if text.count(b"[") + text.count(b"{") <= most:
-        return False
-    depth = 0
-    for token in _TOKENS.finditer(text):
-        first = token.group()[:1]
-        if first in b"[{":
-            depth += 1
-            if depth > most:
-                return True
-        elif first in b"]}":
-            depth -= 1
-    return False
+    return measured(text, most, None) == "deep"
+
+
+def measured(
+    text: bytes, most_depth: int, most_values: int | None, chunk: int = _CHUNK
+) -> Literal["deep", "many"] | None:
+    """What of JSON text is more than allowed, the first of it; None: nothing. Values are the lists and objects, and
+    what stands behind a comma in them; None: any number. Text that is no JSON gets some answer; its decoder will refuse it.
+
+    A few passes of C over the text, by pieces: a body may consist of brackets, and must not cost more than one of words.
+    """
+    opened = text.count(b"[") + text.count(b"{")
+    if opened <= most_depth and (most_values is None or opened + text.count(b",") <= most_values):
+        return None
+    # What is left of a string then ends at its next quote: pairs of backslashes come first, as a reader from the left sees them.
+    plain = np.frombuffer(text.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    depth, values, in_string = 0, 0, False
+    for begin in range(0, len(plain), chunk):
+        piece = plain[begin : begin + chunk]
+        quotes = piece == ord('"')
+        quotes[0] ^= in_string
+        inside = np.logical_xor.accumulate(quotes)
+        in_string = bool(inside[-1])
+        steps = np.where(inside, 0, _STEPS[piece])
+        depths = depth + np.cumsum(steps, dtype=np.int64)
+        if depths.max() > most_depth:
+            return "deep"
+        depth = int(depths[-1])
+        values += int(np.count_nonzero(_BEGINS[piece] & ~inside))
+        if most_values is not None and values > most_values:
+            return "many"
+    return None
 
 
 def size_and_depth(value: Any, most_size: int, most_depth: int) -> tuple[int, int]:
