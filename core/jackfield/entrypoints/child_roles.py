@@ -64,14 +64,14 @@ class SchedulerPart:
             ZmqSender(self._context, socket_path(directory, "main"), ToMain, blocks=True),
         )
         clock = MonotonicClock()
-        self._worker = make_worker(
-            plan, loaded, Texts(loaded, plan.args, plan.model_path), clock, ledger, meter, progress
-        )
+        texts = Texts(loaded, plan.args, plan.model_path)
+        self._worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
         self.limits: WorkerLimits | None = self._worker.limits
         side = build_scheduler(
             plan,
             loaded,
             self._worker,
+            texts,
             inbox=self._inbox,
             to_detokenizer=self._outboxes[0],
             to_main=self._outboxes[1],

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
+from jackfield.entrypoints.child_process import child_environment
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import ReplicaPlan
-from jackfield.hookspecs import FaultScope, GrammarBackend
+from jackfield.hookspecs import FaultScope, GrammarBackend, WorkerLimits
 from jackfield.managers.fields.grammar import Grammars
+from jackfield.managers.grammar.compiler import ProcessCompiler
+from jackfield.managers.grammar.messages import CompilerOrders
+from jackfield.managers.grammar.process import CompilerProcess
+from jackfield.managers.scheduler.grammar.gate import GrammarSetup
 from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
 from jackfield.stack.runtime.faults import FaultLedger
 
@@ -21,20 +28,78 @@ def request_grammars(plan: ReplicaPlan, loaded: LoadedStack, texts: Texts, ledge
     if not plugins:
         return Grammars()
     return Grammars(
-        backend=make_backend(plan, plugins[0], texts),
+        backend=_Backend(plan, plugins[0], texts, plan.facts.config.vocab_size).made(),
         fault=partial(ledger.record, plugins[0].selected.key, FaultScope.REQUEST),
     )
 
 
-def make_backend(plan: ReplicaPlan, plugin: LoadedPlugin, texts: Texts) -> GrammarBackend:
-    """Raises PluginLoadError."""
-    size = plan.facts.config.vocab_size
+def scheduler_grammars(
+    plan: ReplicaPlan,
+    loaded: LoadedStack,
+    texts: Texts,
+    limits: WorkerLimits,
+    ledger: FaultLedger,
+    ring: Callable[[], None] | None = None,
+) -> GrammarSetup | None:
+    """What the scheduler binds requests with; None: no backend was chosen. limits: the worker's; ring: wakes a scheduler
+    that waits.
 
-    def vocab() -> Sequence[bytes]:
-        assert texts.tokenizer is not None  # else the resolution would have chosen no backend
-        return texts.tokenizer.vocabulary(size)
+    A server's compiler begins to get warm at once; that of a run inside another program begins with the first grammar.
+    Raises PluginLoadError."""
+    plugins = loaded.of(KIND)
+    if not plugins:
+        return None
+    (plugin,), args = plugins, plan.args
+    side = _Backend(plan, plugin, texts, limits.vocab_size)
 
-    backend: GrammarBackend = plugin.make(
-        {"vocab_size": size, "stop_ids": plan.facts.config.eos_token_ids, "vocab": vocab}
+    def start() -> CompilerProcess:
+        sys_path = [os.path.abspath(entry) for entry in sys.path]
+        orders = CompilerOrders(
+            plugin=plugin.selected,
+            vocab_size=limits.vocab_size,
+            stop_ids=plan.facts.config.eos_token_ids,
+            vocab=list(side.vocab()),
+            timeout=args.grammar_compile_timeout,
+            memory=args.grammar_compile_memory,
+            side_by_side=args.grammar_compilations,
+            sys_path=sys_path,
+        )
+        return CompilerProcess(orders, child_environment(os.environ, sys_path))
+
+    compiler = ProcessCompiler(
+        start,
+        side.made(),
+        partial(ledger.record, plugin.selected.key, FaultScope.REQUEST),
+        timeout=args.grammar_compile_timeout,
+        eager=args.topology == "processes",
+        news=ring,
     )
-    return backend
+    return GrammarSetup(
+        compiler=compiler,
+        cache_bytes=args.grammar_cache_bytes,
+        max_waiting=args.max_waiting_grammars,
+        plugin=plugin.selected.key,
+    )
+
+
+class _Backend:
+    """vocab: see `GrammarContext`; it is made once, by whoever asks first."""
+
+    def __init__(self, plan: ReplicaPlan, plugin: LoadedPlugin, texts: Texts, size: int) -> None:
+        self._plan = plan
+        self._plugin = plugin
+        self._size = size
+
+        @cache
+        def vocab() -> Sequence[bytes]:
+            assert texts.tokenizer is not None  # else the resolution would have chosen no backend
+            return texts.tokenizer.vocabulary(size)
+
+        self.vocab = vocab
+
+    def made(self) -> GrammarBackend:
+        """Raises PluginLoadError."""
+        backend: GrammarBackend = self._plugin.make(
+            {"vocab_size": self._size, "stop_ids": self._plan.facts.config.eos_token_ids, "vocab": self.vocab}
+        )
+        return backend

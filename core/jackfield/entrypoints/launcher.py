@@ -130,6 +130,7 @@ def _wire(
         plan,
         loaded,
         worker,
+        texts,
         inbox=to_scheduler,
         to_detokenizer=to_detokenizer,
         to_main=to_main,

@@ -193,6 +193,7 @@ class Monitor:
         gauges = {
             "num_running_reqs": report.running,
             "num_queue_reqs": report.waiting,
+            "num_grammar_queue_reqs": report.grammar_waiting,
             "num_used_tokens": used,
             "token_usage": used / report.kv_total if report.kv_total else 0.0,
             "kv_available_tokens": report.kv_free,
@@ -214,6 +215,10 @@ class Monitor:
             if tokens
         ]
         samples.append(Sample(name="evicted_tokens_total", value=report.evicted_tokens))
+        samples.append(Sample(name="num_grammar_cache_hit_total", value=report.grammar_hits))
+        samples.append(Sample(name="num_grammar_timeout_total", value=report.grammar_timeouts))
+        samples.append(Sample(name="num_grammar_failed_total", value=report.grammar_failures))
+        samples += [Sample(name="grammar_compilation_time_seconds", value=value) for value in report.grammar_seconds]
         samples.append(Sample(name="num_retracted_requests_total", value=report.retracted_requests))
         samples.append(Sample(name="forward_execution_seconds_total", value=report.worker_seconds))
         samples.append(Sample(name="scheduler_steps_total", value=report.new_steps))

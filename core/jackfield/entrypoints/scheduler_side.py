@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jackfield.config.errors import ConfigurationError
+from jackfield.entrypoints.grammar_side import scheduler_grammars
+from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
 from jackfield.entrypoints.tiers import make_tiers
 from jackfield.entrypoints.worker_side import virtual, window_pool
@@ -35,6 +37,7 @@ def build_scheduler(
     plan: ReplicaPlan,
     loaded: LoadedStack,
     worker: ModelWorker,
+    texts: Texts,
     *,
     inbox: Receiver,
     to_detokenizer: Sender,
@@ -114,6 +117,7 @@ def build_scheduler(
             plugins=plugins,
             gates=[(row.selected.key, row.make({"vocab_size": limits.vocab_size})) for row in loaded.of("gate")],
             tiers=tiers,
+            grammars=scheduler_grammars(plan, loaded, texts, limits, ledger, ring),
         )
     except PluginStop as error:  # a policy that cannot start, a cache that has no sizes
         raise ConfigurationError(f"at start, {error}") from error

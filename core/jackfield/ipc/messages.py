@@ -216,6 +216,10 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     retracted_requests   running requests that went back into the queue since the last report
     new_token_ratio      share of the outputs to come that admission reserves now
     tiers                KV tier -> its numbers so far, and under "" those of loads
+    grammar_waiting      requests that wait for their grammar
+    grammar_hits, grammar_timeouts, grammar_failures   since the last report: grammars that were there already, compilations that
+                         took too long, and others that came to nothing
+    grammar_seconds      one entry a compilation that ended since the last report
     worker_seconds       time in the worker's calls (launch, sample, waiting for a result) since the last report
     step_seconds, step_cpu_seconds     one entry a step since the last report; empty if nobody collects metrics
     faults               plugin -> its account, if this process has a ledger of its own
@@ -245,6 +249,11 @@ class SchedulerReport(Message, frozen=True, kw_only=True):
     step_cpu_seconds: list[float] = []
     faults: dict[str, PluginFaults] = {}
     hooks: dict[str, dict[str, HookCost]] = {}
+    grammar_waiting: int = 0
+    grammar_hits: int = 0
+    grammar_timeouts: int = 0
+    grammar_failures: int = 0
+    grammar_seconds: list[float] = []
 
 
 class ControlReply(Message, frozen=True, kw_only=True):

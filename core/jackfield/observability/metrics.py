@@ -59,6 +59,15 @@ _REQUESTS_SEEN = (
 _SCHEDULER = (
     _gauge("num_running_reqs", "Requests that hold a row now."),
     _gauge("num_queue_reqs", "Requests that wait now."),
+    _gauge("num_grammar_queue_reqs", "Requests among those that wait for their grammar to be compiled."),
+    _seconds(
+        "grammar_compilation_time_seconds",
+        "Time of one grammar's compilation, also where it came to nothing.",
+        _LATENCY,
+    ),
+    _counter("num_grammar_cache_hit_total", "Requests whose grammar was compiled already."),
+    _counter("num_grammar_timeout_total", "Compilations that took longer than --grammar-compile-timeout."),
+    _counter("num_grammar_failed_total", "Compilations that came to nothing for another reason."),
     _gauge("num_used_tokens", "KV slots that running requests use or hold in the cache.", unit="tokens"),
     _gauge("token_usage", "Share of the KV slots that is used, 0 to 1."),
     _gauge("kv_available_tokens", "Free KV slots.", unit="tokens"),

@@ -37,6 +37,7 @@ from jackfield.ipc.messages import (
     ToScheduler,
 )
 from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.grammar.gate import GrammarSetup
 from jackfield.managers.scheduler.scheduler import Scheduler
 from jackfield.managers.scheduler.swaps import PolicySource
 from jackfield.managers.scheduler.tiers.store import TierSetup
@@ -94,6 +95,7 @@ class SchedulerHarness:
         gates: Sequence[tuple[str, Gate]] = (),
         tiers: TierSetup | None = None,
         policies: PolicySource | None = None,
+        grammars: GrammarSetup | None = None,
         **config: Any,
     ) -> None:
         settings: dict[str, Any] = {
@@ -133,6 +135,7 @@ class SchedulerHarness:
             gates=gates,
             tiers=tiers,
             policies=policies,
+            grammars=grammars,
         )
         self._swaps = 0
         self.answers: dict[str, Answer] = {}

@@ -21,6 +21,7 @@ from jackfield.hookspecs.grammar import GRAMMAR_FORMS, GrammarBackend, GrammarEr
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.checks import refused, whole
 from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
+from jackfield.managers.grammar.words import refusal
 from jackfield.managers.text.tokenizer import check_unicode
 
 GRAMMAR_FIELDS = (*GRAMMAR_FORMS, "grammar_after")
@@ -95,11 +96,6 @@ def after_ids(value: Any, vocab_size: int) -> tuple[int, ...]:
     if len(value) > MAX_AFTER:
         raise RequestError(f"{name} holds {len(value)} ids; at most {MAX_AFTER} are allowed", param=name)
     return tuple(whole(name, token, 0, vocab_size - 1) for token in value)
-
-
-def refusal(form: str, message: str, keyword: str) -> str:
-    """How a client is told what a backend found."""
-    return f"{form}: {message}" + (f" (at {keyword})" if keyword and keyword not in message else "")
 
 
 _QUOTES: Mapping[str, set[str]] = {"regex": set(), "ebnf": {'"', "'"}}

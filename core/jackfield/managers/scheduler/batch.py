@@ -87,6 +87,7 @@ class StepInFlight:
     sample              whether each row is sampled [n]
     tenants             of the requests [n]; None if nobody wanted to know
     deferred            see `hookspecs.InFlight`
+    constrained         whether each sampled row is bound by a grammar [n]; None: none is
     """
 
     batch: ScheduleBatch
@@ -99,6 +100,7 @@ class StepInFlight:
     pending: PendingResult | None = None
     result: WorkerResult | None = None
     deferred: bool = False
+    constrained: NDArray[np.bool_] | None = None
 
     def fetch(self, timeout: float | None) -> WorkerResult:
         """The worker's result, asked for once. Raises TimeoutError, or the worker's own failure."""

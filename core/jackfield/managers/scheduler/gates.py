@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from jackfield.hookspecs import FaultScope, Gate, GateAnswer, GateEvent, GateRequest, RequestFault
 from jackfield.ipc.messages import FinishReason
@@ -23,6 +24,13 @@ OWN = "core."
 
 GATE_ERROR = "The request could not be prepared."
 """What the client is told of a gate's own fault; its words go to the log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnGateRequest(GateRequest):
+    """What the core's own gates see of it: all."""
+
+    request: Request
 
 
 class BadGateAnswer(Exception):
@@ -81,14 +89,17 @@ class Gates:
         seen = GateRequest(
             uid=request.uid, key=request.prompt_key, max_new_tokens=request.max_new_tokens, arrival=request.arrival
         )
+        whole = OwnGateRequest(
+            uid=seen.uid, key=seen.key, max_new_tokens=seen.max_new_tokens, arrival=seen.arrival, request=request
+        )
         for number in range(first, len(self._gates)):
             name, gate = self._gates[number]
             try:
-                answer = gate.enter(seen)
+                answer = gate.enter(whole if name.startswith(OWN) else seen)
                 if not isinstance(answer, GateAnswer):
                     raise BadGateAnswer(f"enter returned a {type(answer).__name__}, not a GateAnswer")
             except PLUGIN_ERRORS as error:
-                if name.startswith(OWN):
+                if name.startswith(OWN) and not isinstance(error, RequestFault):
                     raise
                 self._waiting.gate(request)
                 return self._refused(request, name, error)

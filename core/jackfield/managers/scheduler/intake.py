@@ -19,8 +19,10 @@ QUEUE_FULL = "queue_full"
 class Intake:
     """Numbers the requests: uids count from 1 and are never used twice."""
 
-    def __init__(self, config: SchedulerConfig, *, total_slots: int, page_size: int) -> None:
+    def __init__(self, config: SchedulerConfig, *, total_slots: int, page_size: int, grammars: bool = False) -> None:
+        """grammars: whether requests may be bound by one."""
         self._config = config
+        self._grammars = grammars
         self._total_slots = total_slots
         self._page_size = page_size
         self._uid = 0
@@ -40,6 +42,12 @@ class Intake:
             raise RequestError(
                 f"Token id {least if least < 0 else most} is outside the vocabulary (0 .. {config.vocab_size - 1}).",
                 param="input_ids",
+                status_code=400,
+            )
+        if message.sampling.grammar is not None and not self._grammars:
+            raise RequestError(
+                f"{message.sampling.grammar.form} is not supported by this server: it runs no grammar backend.",
+                param=message.sampling.grammar.form,
                 status_code=400,
             )
         if queue_full():

@@ -12,6 +12,9 @@ from jackfield.managers.scheduler.batch import RowDeltas
 from jackfield.managers.scheduler.config import SchedulerConfig
 from jackfield.managers.scheduler.decisions import DecisionLog
 from jackfield.managers.scheduler.gates import Gates
+from jackfield.managers.scheduler.grammar.gate import GATE_NAME as GRAMMAR_GATE
+from jackfield.managers.scheduler.grammar.gate import GrammarGate, GrammarSetup
+from jackfield.managers.scheduler.grammar.masks import Masker
 from jackfield.managers.scheduler.hints import PrefixHints
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.invariants import InvariantChecker
@@ -38,13 +41,15 @@ from jackfield.stack.runtime.metering import Meter
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """live: rid -> every request that is open, waiting and running ones. tiers: None without any."""
+    """live: rid -> every request that is open, waiting and running ones. tiers, grammars: None without any."""
 
     live: dict[str, Request]
     waiting: WaitingQueue
     running: RunningTable
     memory: KVMemory
     tiers: KVTiers | None
+    grammars: GrammarGate | None
+    masker: Masker
     gates: Gates
     policy: PolicyGuard
     hints: PrefixHints
@@ -74,6 +79,7 @@ def build_parts(
     meter: Meter,
     gates: Sequence[tuple[str, Gate]],
     tiers: TierSetup | None,
+    grammars: GrammarSetup | None = None,
 ) -> Parts:
     live: dict[str, Request] = {}
     waiting = WaitingQueue(config.max_queued_requests, config.max_skips)
@@ -87,6 +93,10 @@ def build_parts(
     running = RunningTable(limits.max_rows, limits.max_tokens_per_row)
     window = None if limits.window is None else Window(limits, limits.window, config.chunk)
     memory = KVMemory(limits, meter.watch(config.cache_plugin, cache), ledger, config.cache_plugin, window)
+    grammar_gate = None if grammars is None else GrammarGate(grammars, ledger)
+    if grammar_gate is not None:
+        gates = [(GRAMMAR_GATE, grammar_gate), *gates]
+    masker = Masker(limits.vocab_size, config.eos_token_ids, ledger, "grammar" if grammars is None else grammars.plugin)
     kv_tiers: KVTiers | None = None
     if tiers is not None:
         metered = [(name, meter.watch(name, tier)) for name, tier in tiers.tiers]
@@ -163,6 +173,7 @@ def build_parts(
         releaser=releaser,
         outbox=outbox,
         ledger=ledger,
+        masker=masker,
     )
     timeouts = Timeouts(
         config.request_waiting_timeout,
@@ -184,6 +195,8 @@ def build_parts(
         running=running,
         memory=memory,
         tiers=kv_tiers,
+        grammars=grammar_gate,
+        masker=masker,
         gates=gate_keeper,
         policy=guard,
         hints=hints,

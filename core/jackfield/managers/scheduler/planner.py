@@ -215,6 +215,7 @@ class Planner:
         most = np.ones(len(rows), dtype=np.int32)
         left = running["max_new_tokens"][rows] - running["sampled"][rows]
         most[prefills:] = np.minimum(left, self._per_row)[prefills:]
+        most[running["constrained"][rows]] = 1  # a mask is for one token
         return ends + (most - 1), most
 
     def _lacking(self, draft: _Draft) -> int:

@@ -79,6 +79,7 @@ class WaitingQueue:
                 "ignore_eos": request.sampling.ignore_eos,
                 "has_stop_ids": bool(request.stop_ids),
                 "wants_logprobs": request.logprobs is not None,
+                "constrained": request.sampling.grammar is not None,
             }
         )
 

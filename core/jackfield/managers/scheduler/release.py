@@ -87,6 +87,7 @@ class Releaser:
             else:
                 raise RuntimeError(f"request {request.rid} (uid {request.uid}) is released twice")
             request.state = RequestState.FINISHED
+            request.constraint = None
             request.times.enter(None, now)
             del self._live[request.rid]
             ended = self.ended.aborted if ending.finish.type == "abort" else self.ended.finished

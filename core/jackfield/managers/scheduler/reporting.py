@@ -12,6 +12,7 @@ import numpy as np
 from jackfield.ipc.channels import Sender
 from jackfield.ipc.messages import HookCost, PluginFaults, SchedulerReport
 from jackfield.managers.scheduler.batch import StepInFlight
+from jackfield.managers.scheduler.grammar.gate import GrammarGate, GrammarNumbers
 from jackfield.managers.scheduler.state import SchedulerState
 
 PluginNumbers = Callable[[], tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Mapping[str, float]]]]]
@@ -22,6 +23,7 @@ class Reporter:
     """interval   least seconds between two reports while steps run; 0: one a step
     collect       whether to keep every step's duration
     plugins       None if the main process has the same ledger and observers (one process)
+    grammars      None if no request has one
     cpu           CPU seconds of this thread
     """
 
@@ -35,6 +37,7 @@ class Reporter:
         interval: float,
         collect: bool,
         plugins: PluginNumbers | None = None,
+        grammars: GrammarGate | None = None,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._to_main = to_main
@@ -44,6 +47,7 @@ class Reporter:
         self._interval = interval
         self._collect = collect
         self._plugins = plugins
+        self._grammars = grammars
         self._cpu = cpu
         self._muted = False
         self._sent_at: float | None = None
@@ -90,13 +94,15 @@ class Reporter:
     def idle(self, now: float) -> None:
         """Nothing can run; sends if the numbers are not those that were sent last."""
         state = self._state()
-        if _numbers(state) != self._last:
+        if _numbers(state) != self._last or (self._grammars is not None and self._grammars.has_news):
             self._send(state, now)
 
     def mute(self, muted: bool) -> None:
         """During the warm-up nothing is sent, and what was counted is forgotten at its end."""
         self._muted = muted
         self._sent_at = None
+        if self._grammars is not None:
+            self._grammars.take()
         self._clear()
 
     def _send(self, state: SchedulerState, now: float) -> None:
@@ -104,6 +110,7 @@ class Reporter:
             return
         faults, hooks = ({}, {}) if self._plugins is None else self._plugins()
         since = self._since
+        grammars = GrammarNumbers() if self._grammars is None else self._grammars.take()
         self._to_main.send(
             SchedulerReport(
                 steps=state.steps,
@@ -125,6 +132,11 @@ class Reporter:
                 new_token_ratio=state.new_token_ratio,
                 tiers={tier: dict(numbers) for tier, numbers in state.tiers.items()},
                 worker_seconds=self._worker_seconds() - self._worker_before,
+                grammar_waiting=0 if self._grammars is None else self._grammars.waiting,
+                grammar_hits=grammars.hits,
+                grammar_timeouts=grammars.timeouts,
+                grammar_failures=grammars.failures,
+                grammar_seconds=grammars.seconds,
                 step_seconds=self._step_seconds,
                 step_cpu_seconds=self._step_cpu_seconds,
                 faults={name: PluginFaults(**account) for name, account in faults.items()},

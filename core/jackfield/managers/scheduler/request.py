@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import NO_SLOTS, CacheKey, Lease, LogprobSpec, RowOpen, tenant_code
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
+from jackfield.managers.scheduler.grammar.constraint import Constraint
 from jackfield.observability.stages import RequestStage, StageTimes
 
 
@@ -56,12 +57,14 @@ class Request:
     token_types     uint8 [prompt length]: to which of its texts each token belongs; empty: all are 0
     whole           it is computed in one forward: nothing of it comes out of the cache or goes into it
     logprobs        what entries it wants; logprobs_sent: end of the prompt positions whose entries are sent, or not wanted
+    constraint      its place in its grammar; None without one, and until it is compiled
     watched         the key under which `HoldBack` knows its running prefill, or None
     """
 
     __slots__ = (
         "arrival",
         "cached_tokens",
+        "constraint",
         "deadline",
         "end_ids",
         "known_key",
@@ -128,6 +131,7 @@ class Request:
         self.lease: Lease | None = None
         self.known_key = self.prompt_key
         self.cached_tokens: int | None = None
+        self.constraint: Constraint | None = None
         self.watched: tuple[bytes, bytes] | None = None
         self.times = StageTimes()
         self.times.enter(RequestStage.QUEUE, now)

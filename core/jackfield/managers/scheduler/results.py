@@ -6,6 +6,7 @@ Requests that ended between launch and commit are skipped, whatever the result h
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from itertools import repeat
 
 import numpy as np
@@ -15,6 +16,7 @@ from jackfield.hookspecs import BatchFault, FaultScope, WorkerResult
 from jackfield.ipc.messages import FinishReason, TokenLogprobs, TokenOutput
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.config import SchedulerConfig
+from jackfield.managers.scheduler.grammar.masks import Masker
 from jackfield.managers.scheduler.hold_back import HoldBack
 from jackfield.managers.scheduler.logprobs import BadLogprobs, StepLogprobs
 from jackfield.managers.scheduler.memory import KVMemory
@@ -32,6 +34,9 @@ ROW_ERROR = "The model failed to compute this request."
 """What the client is told; the worker's own words go to the log."""
 
 
+_FREE: tuple[bool, FinishReason | None] = (True, None)
+
+
 class BadWorkerResult(Exception):
     """A result that does not match its batch: the worker and the scheduler disagree, the replica cannot go on."""
 
@@ -47,8 +52,10 @@ class ResultApplier:
         releaser: Releaser,
         outbox: Outbox,
         ledger: Ledger,
+        masker: Masker,
     ) -> None:
         self._ledger = ledger
+        self._masker = masker
         self._worker_plugin = config.worker_plugin
         self._pooled = None if config.pooling is None else PooledReader(config.pooling)
         self._vocab_size = config.vocab_size
@@ -165,6 +172,9 @@ class ResultApplier:
             # The first token that ends a request is its last; what the worker gave beyond it is surplus.
             kept = np.minimum.reduceat(np.where(stops | ends, place + 1, given[owner]), first).astype(np.int32)
         last = first + kept - 1
+        verdicts: dict[int, tuple[bool, FinishReason | None]] = {}
+        if (bound := running["constrained"][rows]).any():
+            verdicts = self._follow(requests, tokens, last, stops, np.flatnonzero(bound).tolist())
         running["last_token"][rows] = tokens[last]
         running["output_tokens"][rows] += kept
         if step.batch.most is not None:
@@ -176,7 +186,30 @@ class ResultApplier:
         if logprobs is not None:
             rows_of = np.flatnonzero(new).tolist()
             entries = [logprobs.outputs(i, count) for i, count in zip(rows_of, kept.tolist(), strict=True)]
-        return self._emit(requests, tokens.tolist(), first.tolist(), last.tolist(), stops[last], ends[last], entries)
+        return self._emit(
+            requests, tokens.tolist(), first.tolist(), last.tolist(), stops[last], ends[last], entries, verdicts
+        )
+
+    def _follow(
+        self,
+        requests: list[Request],
+        tokens: NDArray[np.int32],
+        last: NDArray[np.intp],
+        stops: NDArray[np.bool_],
+        bound: list[int],
+    ) -> dict[int, tuple[bool, FinishReason | None]]:
+        """The grammars of those of `requests` that are `bound` go on by their one new token. Index -> (whether the token belongs
+        to the answer, how the request ends by it). An end token under a mask ends the request, and is marked in `stops`."""
+        verdicts = {}
+        for i in bound:
+            request, token = requests[i], int(tokens[last[i]])
+            constraint = request.constraint
+            if constraint is not None and constraint.over is None:
+                stops[last[i]] |= constraint.bound and bool(self._is_eos[token])
+                if stops[last[i]]:
+                    continue
+            verdicts[i] = self._masker.commit(request, token)
+        return verdicts
 
     def _emit(
         self,
@@ -187,17 +220,24 @@ class ResultApplier:
         stops: NDArray[np.bool_],
         ends: NDArray[np.bool_],
         logprobs: list[TokenLogprobs | None] | None,
+        verdicts: Mapping[int, tuple[bool, FinishReason | None]],
     ) -> list[Ending]:
-        """Hand out tokens[first:last + 1] of each request, with its entries where anybody wants them."""
+        """Hand out tokens[first:last + 1] of each request, with its entries where anybody wants them. verdicts: of `_follow`."""
         endings: list[Ending] = []
         outputs = self._outbox.outputs
         with_entries = repeat(None) if logprobs is None else logprobs
-        for request, begin, end, stop, full, entries in zip(
-            requests, first, last, stops.tolist(), ends.tolist(), with_entries, strict=False
+        for i, (request, begin, end, stop, full, entries) in enumerate(
+            zip(requests, first, last, stops.tolist(), ends.tolist(), with_entries, strict=False)
         ):
             ids = tokens[begin : end + 1]
+            belongs, over = verdicts.get(i, _FREE)
+            if not belongs:
+                ids, entries = [], None
             request.output_ids += ids
-            if stop:
+            if over is not None:
+                error = over.type == "abort"
+                endings.append(Ending(request=request, finish=over, ids=ids, logprobs=entries, insert=not error))
+            elif stop:
                 finish = FinishReason(type="stop", matched=ids[-1])
                 endings.append(Ending(request=request, finish=finish, ids=ids, logprobs=entries))
             elif full:

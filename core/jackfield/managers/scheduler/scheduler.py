@@ -25,6 +25,7 @@ from jackfield.ipc.channels import Receiver, Sender
 from jackfield.managers.scheduler.batch import ScheduleBatch, StepInFlight, book_launch, to_worker_batch
 from jackfield.managers.scheduler.config import SchedulerConfig, check_limits
 from jackfield.managers.scheduler.control import Control
+from jackfield.managers.scheduler.grammar.gate import GrammarSetup
 from jackfield.managers.scheduler.intake import Intake
 from jackfield.managers.scheduler.invariants import InvariantWatch
 from jackfield.managers.scheduler.mailbox import Mailbox
@@ -70,11 +71,12 @@ class Scheduler:
         tiers: TierSetup | None = None,
         policies: PolicySource | None = None,
         ring: Callable[[], None] | None = None,
+        grammars: GrammarSetup | None = None,
     ) -> None:
         """doorbell: blocks until a message waits (True), or so many seconds, or until it is rung (False); None: inline.
         ring: rings it. policies: from which the policy may be swapped.
         plugins: set where the main process cannot see this process's ledger and observers by itself.
-        gates: ("gate.instance", gate) in the order in which new requests pass them."""
+        gates: ("gate.instance", gate) in the order in which new requests pass them. grammars: None: no request has one."""
         limits = worker.limits
         check_limits(config, limits)
         self.config = config
@@ -96,6 +98,7 @@ class Scheduler:
             meter=meter if meter is not None else Meter(),
             gates=gates,
             tiers=tiers,
+            grammars=grammars,
         )
         self._waiting, self._running, self._memory = parts.waiting, parts.running, parts.memory
         self._policy, self._planner, self._results = parts.policy, parts.planner, parts.results
@@ -103,6 +106,7 @@ class Scheduler:
         self._gates, self._tiers = parts.gates, parts.tiers
         self._ratio, self._deltas, self._outbox = parts.ratio, parts.deltas, parts.outbox
         self._decisions, self._reports = parts.decisions, parts.reports
+        self._masker = parts.masker
         self._reporter = Reporter(
             to_main=to_main,
             state=self.state,
@@ -111,6 +115,7 @@ class Scheduler:
             interval=config.report_interval,
             collect=config.collect_metrics,
             plugins=plugins,
+            grammars=parts.grammars,
         )
         self._swaps = PolicySwaps(
             policies,
@@ -128,7 +133,9 @@ class Scheduler:
         )
         self._control = Control(
             live=parts.live,
-            intake=Intake(config, total_slots=limits.total_slots, page_size=limits.page_size),
+            intake=Intake(
+                config, total_slots=limits.total_slots, page_size=limits.page_size, grammars=grammars is not None
+            ),
             waiting=self._waiting,
             gates=self._gates,
             releaser=self._releaser,
@@ -215,7 +222,7 @@ class Scheduler:
         computed = running["computed"][at]
         self._reports.scheduled(batch, computed, at=now, waiting=len(self._waiting), running=len(running))
         self._reporter.launched(now)
-        launched, sample = None, np.empty(0, dtype=np.bool_)
+        launched, sample, constrained = None, np.empty(0, dtype=np.bool_), None
         if len(at):
             pools = self.config.pooling is not None
             plain = to_worker_batch(
@@ -223,6 +230,8 @@ class Scheduler:
             )
             launched, sample = self._worker.launch(plain), plain.sample
             book_launch(running, at, plain)
+            bound = running["constrained"][at] & sample
+            constrained = bound if bound.any() else None
         step = StepInFlight(
             batch=batch,
             started=now,
@@ -231,14 +240,20 @@ class Scheduler:
             sample=sample,
             requests=running["request"][at],
             tenants=self._reports.tenants_of(running, at),
-            deferred=self._limits.deferred,
+            deferred=self._limits.deferred or constrained is not None,
+            constrained=constrained,
         )
         self._in_flight.append(step)
         self._decisions.launched(batch.step, self._clock.now() - now)
         return step
 
     def sample(self, step: InFlight) -> None:
-        self._worker.sample(self._own(step))
+        mine = self._own(step)
+        if mine.constrained is not None and mine is not self._in_flight[0]:
+            raise RuntimeError(
+                f"step {mine.batch.step} is deferred, and sampled before the commits of the steps before it"
+            )
+        self._worker.sample(mine, self._masker.masks(mine))
 
     def commit(self, step: InFlight) -> None:
         mine = self._own(step)

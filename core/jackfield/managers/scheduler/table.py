@@ -41,6 +41,7 @@ PRIVATE_COLUMNS: Mapping[str, type] = {
     "ignore_eos": np.bool_,
     "has_stop_ids": np.bool_,
     "wants_logprobs": np.bool_,
+    "constrained": np.bool_,  # by a grammar
 }
 """What the scheduler keeps beside them."""
 

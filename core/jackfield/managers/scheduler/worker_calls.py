@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jackfield.hookspecs import FaultScope, Launched, ModelWorker, ModelWorkerBatch, WorkerResult
+from jackfield.hookspecs import FaultScope, Launched, ModelWorker, ModelWorkerBatch, TokenMasks, WorkerResult
 from jackfield.managers.scheduler.batch import StepInFlight
 from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.observability.clock import Clock
@@ -29,14 +29,14 @@ class WorkerCalls:
         with self._call():
             return self.worker.launch(batch)
 
-    def sample(self, step: StepInFlight) -> None:
+    def sample(self, step: StepInFlight, masks: TokenMasks | None) -> None:
         """Nothing for a step that was empty when it was launched. Raises RuntimeError the second time."""
         if step.launched is None:
             return
         if step.pending is not None:
             raise RuntimeError(f"step {step.batch.step} is sampled twice")
         with self._call():
-            step.pending = self.worker.sample(step.launched, None)
+            step.pending = self.worker.sample(step.launched, masks)
 
     def fetch(self, step: StepInFlight) -> WorkerResult:
         """Blocks until it is there. Raises RuntimeError for a step that was not sampled."""

@@ -127,8 +127,12 @@ class FeatureConformance(WorkerRig):
         free = self.alone(PROMPTS[0], 1)
         for allowed in ([VOCAB - 1], [3, 40, 64, VOCAB - 1], [id for id in range(VOCAB) if id != free[0]]):
             driver = self.driver()
-            wants = {"logprobs": LogprobSpec(top=2)} if "logprobs" in self.manifest().features else {}
-            other, bound, third = driver.open(PROMPTS[1]), driver.open(PROMPTS[0], **wants), driver.open(PROMPTS[2])
+            wants = LogprobSpec(top=2) if "logprobs" in self.manifest().features else None
+            other, bound, third = (
+                driver.open(PROMPTS[1]),
+                driver.open(PROMPTS[0], logprobs=wants),
+                driver.open(PROMPTS[2]),
+            )
             advances = [Advance(request=one) for one in (other, bound, third)]
             open_bits = np.zeros(words * 32, dtype=np.bool_)
             open_bits[allowed] = True

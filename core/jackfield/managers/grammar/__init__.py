@@ -1,0 +1,1 @@
+"""Compiling grammars: a process of their own, what is kept of them. Knows no scheduler."""
