@@ -90,17 +90,18 @@ def _path_problems(path: str) -> Iterator[str]:
         yield "its path must begin with /"
         return
     segments = path[1:].split("/")
-    names = []
-    for i, segment in enumerate(segments):
+    names, long = [], 0
+    for segment in segments:
         found = _PARAMETER.fullmatch(segment)
         if found is not None:
             names.append(found[1])
-            if found[2] and i != len(segments) - 1:
-                yield f"{segment} must be the last segment"
+            long += 1 if found[2] else 0
         elif not _LITERAL.fullmatch(segment) and path != "/":
             yield f"{segment!r} is no segment of a path: letters, digits and the like, or a {{parameter}} alone"
     if len(set(names)) != len(names):
         yield "two parameters have one name"
+    if long > 1:
+        yield "only one parameter may take several segments"
 
 
 def overlap(one: str, other: str) -> bool:
