@@ -206,8 +206,8 @@ Handler = Callable[..., Awaitable["RouteAnswer | RouteStream"]]
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """path        "/v1/things/{id}": a parameter is a whole segment, and one of them, "{rest:path}", may be several; no two routes
-                of a server match one path
+    """path        "/v1/things/{id}": a parameter is a whole segment, and one, "{rest:path}", may be several; no two routes of a
+                server match one path
     methods     of GET, POST, PUT, PATCH, DELETE; GET answers HEAD too
     handler     may raise RouteError. Any other exception is an answer 500 in fixed words, and a fault of the plugin. It must not
                 block: all streams of the server wait for it

@@ -146,7 +146,7 @@ def test_paths_that_meet(one: str, other: str, meet: bool) -> None:
 
 
 def test_two_who_answer_one_path_are_both_named() -> None:
-    with pytest.raises(ConfigurationError, match="'mine'.*and Jackfield itself both answer /v1/models/x"):
+    with pytest.raises(ConfigurationError, match=r"'mine'.*and Jackfield itself both answer /v1/models/x"):
         check_plugin_routes([table(route(path="/v1/models/x"))])
     tables = [table(route()), table(route(path="/mine/{any:path}"), name="other"), table(route(path="/mine/a"))]
     with pytest.raises(
@@ -199,7 +199,8 @@ async def test_errors_leave_in_the_protocols_own_shape() -> None:
         error_body=lambda error, label: {"mine": error.message, "status": error.status, "id": label},
         id_header="Request-Id",
     )
-    for more in ({"json": {}}, {"content": b"{"}, {"json": {"x": "y"}}):
+    bodies: list[dict[str, Any]] = [{"json": {}}, {"content": b"{"}, {"json": {"x": "y"}}]
+    for more in bodies:
         answer = await asked(table(mine), "POST", **more)
         assert answer.status_code == 400
         assert answer.json()["status"] == 400

@@ -22,6 +22,8 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-ops-torch",
     "jackfield-parser-reasoning",
     "jackfield-parser-tools",
+    "jackfield-routes-anthropic",
+    "jackfield-routes-ollama",
     "jackfield-sampling-processors",
     "jackfield-scheduler-loops",
     "jackfield-scheduler-policies",
