@@ -218,7 +218,8 @@ class Route:
     generates   takes part in draining, in the limit of concurrent requests, and in aborts when the client has gone
     query       query parameter -> what it means
     ceilings    list in the body -> the field of ServerArgs that says how long it may be; looked at before the model is made
-    error_body  an error in the protocol's own shape, made of the error and the request's id; None: OpenAI's
+    examples    bodies that the request model takes, the simplest first
+    error_body  an error in the protocol's own shape, made of the error and the request's id; None: OpenAI's. error: its model
     id_header   a further header of every answer that carries the request's id; "" for none
     media_type  of the answer, for the reference
     """
@@ -236,7 +237,9 @@ class Route:
     query: Mapping[str, str] = field(default_factory=dict)
     ceilings: Mapping[str, str] = field(default_factory=dict)
     answer: str = ""
+    examples: tuple[Mapping[str, Any], ...] = ()
     error_body: Callable[[RouteError, str], Any] | None = None
+    error: type[BaseModel] | None = None
     id_header: str = ""
     media_type: str = "application/json"
 

@@ -6,6 +6,7 @@ Deny by default: an open route is declared, reads no body and generates nothing,
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -65,10 +66,13 @@ def route_problems(route: Route, features: frozenset[str]) -> Iterator[str]:
         yield "it has neither a response model nor a sentence in `answer`: nobody could know what comes"
     if route.request is not None and set(route.methods) <= {"GET"}:
         yield "it has a request model, and GET has no body"
-    for name in ("request", "response", "stream"):
+    if (route.error_body is None) != (route.error is None):
+        yield "error_body and error, the model of what it makes, belong together"
+    for name in ("request", "response", "stream", "error"):
         model = getattr(route, name)
         if model is not None and not (hasattr(model, "model_validate") and hasattr(model, "model_json_schema")):
             yield f"{name} must be a pydantic model, not {model!r}"
+    yield from _example_problems(route)
     for query, meaning in route.query.items():
         if not meaning.strip():
             yield f"the query parameter {query!r} is not explained"
@@ -83,6 +87,18 @@ def route_problems(route: Route, features: frozenset[str]) -> Iterator[str]:
             yield f"it needs no key, and the manifest does not declare the feature {OPEN_ROUTES!r}"
         if route.generates or set(route.methods) != {"GET"}:
             yield "an open route may only be read (GET) and must not generate: give it the level KEY"
+
+
+def _example_problems(route: Route) -> Iterator[str]:
+    if route.request is None:
+        if route.examples:
+            yield "it has examples of a body, and reads none"
+        return
+    for example in route.examples:
+        try:
+            route.request.model_validate(example)
+        except Exception as error:
+            yield f"its request model does not take the example {json.dumps(example)[:200]}: {error}"
 
 
 def _path_problems(path: str) -> Iterator[str]:

@@ -59,6 +59,17 @@ class TokenCount(Strict):
     input_tokens: int
 
 
+class ErrorFacts(Strict):
+    type: str
+    message: str
+
+
+class Error(Strict):
+    type: Literal["error"]
+    error: ErrorFacts
+    request_id: str
+
+
 class StreamEvent(BaseModel):
     """One event; its name is its type: message_start, content_block_start, content_block_delta, content_block_stop,
     message_delta, message_stop, ping, or error, after which nothing comes."""

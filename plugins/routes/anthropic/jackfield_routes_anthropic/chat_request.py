@@ -40,11 +40,10 @@ def chat_request(body: CountBody, context_length: int) -> ChatRequest:
     more: dict[str, Any] = {}
     if isinstance(body, MessagesBody):
         more = {"sampling": _sampling(body, context_length), "stream": bool(body.stream)}
-        if (thinking := body.thinking) is not None and thinking.type == "enabled":
-            if thinking.budget_tokens is not None and thinking.budget_tokens >= body.max_tokens:
-                raise RouteError(
-                    400, "thinking.budget_tokens must be less than max_tokens", param="thinking.budget_tokens"
-                )
+        thinking = body.thinking
+        budget = None if thinking is None or thinking.type != "enabled" else thinking.budget_tokens
+        if budget is not None and budget >= body.max_tokens:
+            raise RouteError(400, "thinking.budget_tokens must be less than max_tokens", param="thinking.budget_tokens")
     config = body.output_config
     if config is not None and config.format is not None:
         schema = {"name": "output", "schema": config.format.schema_, "strict": True}
@@ -190,5 +189,7 @@ def _goes_on(messages: Sequence[dict[str, Any]]) -> bool:
     if last["role"] != "assistant":
         return False
     if "tool_calls" in last:
-        raise RouteError(400, "messages: the last one calls tools, and no message brings their results", param="messages")
+        raise RouteError(
+            400, "messages: the last one calls tools, and no message brings their results", param="messages"
+        )
     return True

@@ -20,7 +20,7 @@ from jackfield.hookspecs import (
     RouteStream,
     Runtime,
 )
-from jackfield_routes_anthropic.answers import Message, StreamEvent, TokenCount
+from jackfield_routes_anthropic.answers import Error, Message, StreamEvent, TokenCount
 from jackfield_routes_anthropic.blocks import Blocks, joined, usage
 from jackfield_routes_anthropic.chat_request import chat_request
 from jackfield_routes_anthropic.errors import error_body
@@ -35,6 +35,7 @@ def routes(options: AnthropicOptions) -> Sequence[Route]:
         "generates": True,
         "ceilings": {"messages": "max_messages", "tools": "max_tools"},
         "error_body": error_body,
+        "error": Error,
         "id_header": "request-id",
     }
     return [
@@ -43,6 +44,7 @@ def routes(options: AnthropicOptions) -> Sequence[Route]:
             handler=partial(messages, options),
             summary="Anthropic's messages, through the model's chat template.",
             request=MessagesBody,
+            examples=({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]},),
             response=Message,
             stream=StreamEvent,
             **common,

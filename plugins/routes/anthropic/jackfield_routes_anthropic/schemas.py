@@ -64,13 +64,7 @@ class RedactedThinkingBlock(Loose):
 
 
 Block = Annotated[
-    TextBlock
-    | ImageBlock
-    | DocumentBlock
-    | ToolUseBlock
-    | ToolResultBlock
-    | ThinkingBlock
-    | RedactedThinkingBlock,
+    TextBlock | ImageBlock | DocumentBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock,
     Field(discriminator="type"),
 ]
 

@@ -13,6 +13,10 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Error(Answer):
+    error: str
+
+
 class Function(Answer):
     name: str
     arguments: dict[str, Any]

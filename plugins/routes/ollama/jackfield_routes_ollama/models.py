@@ -17,7 +17,9 @@ FOREVER = "2318-12-31T23:59:59Z"
 def check_model(card: ModelCard, name: str | None) -> None:
     """Ollama's clients may add the tag. Raises RouteError 404."""
     if name is None or name.removesuffix(LATEST) != card.name.removesuffix(LATEST):
-        raise RouteError(404, f"model {(name or '')[:200]!r} not found: {card.name!r} is served", code="model_not_found")
+        raise RouteError(
+            404, f"model {(name or '')[:200]!r} not found: {card.name!r} is served", code="model_not_found"
+        )
 
 
 async def tags(request: RouteRequest) -> RouteAnswer:
@@ -29,7 +31,13 @@ async def tags(request: RouteRequest) -> RouteAnswer:
 async def ps(request: RouteRequest) -> RouteAnswer:
     card = request.runtime.model
     size = card.nbytes or 0
-    running = {**_named(card), "size": size, "expires_at": FOREVER, "size_vram": 0, "context_length": card.context_length}
+    running = {
+        **_named(card),
+        "size": size,
+        "expires_at": FOREVER,
+        "size_vram": 0,
+        "context_length": card.context_length,
+    }
     return RouteAnswer(body={"models": [running]})
 
 

@@ -29,7 +29,7 @@ Wrap = Callable[[Piece], dict[str, Any]]
 
 
 def routes(options: OllamaOptions) -> Sequence[Route]:
-    common: dict[str, Any] = {"level": RouteLevel.KEY, "error_body": error_body}
+    common: dict[str, Any] = {"level": RouteLevel.KEY, "error_body": error_body, "error": answers.Error}
     generating = {**common, "methods": ("POST",), "generates": True, "stream_type": NDJSON}
     ceilings = {"messages": "max_messages", "tools": "max_tools"}
 
@@ -42,6 +42,9 @@ def routes(options: OllamaOptions) -> Sequence[Route]:
             handler=chat,
             summary="Ollama's chat, through the model's chat template.",
             request=ChatBody,
+            examples=(
+                {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 8}},
+            ),
             response=answers.ChatAnswer,
             stream=answers.ChatAnswer,
             ceilings=ceilings,

@@ -31,6 +31,23 @@ class OpenAI(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+class ErrorFacts(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(BaseModel):
+    """Every answer that is no success."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorFacts
+
+
 class Answer(BaseModel):
     """Answers: all fields stand here."""
 

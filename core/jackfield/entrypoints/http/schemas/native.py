@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from jackfield.entrypoints.http.schemas.common import Answer, Flag, Native, NotYet, Text
 
@@ -107,6 +107,10 @@ class GenerateAnswer(Answer):
     output_ids: list[int]
     meta_info: GenerateMeta
     index: int | None = Field(None, description="In streams of a batch: the prompt's position.")
+
+
+class GenerateAnswers(RootModel[GenerateAnswer | list[GenerateAnswer]]):
+    """One, or of a batch a list in the order of the prompts."""
 
 
 class AbortBody(Native):
