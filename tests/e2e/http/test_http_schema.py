@@ -29,7 +29,7 @@ WANTED = (
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    flags = ("--api-key", "user", "--admin-api-key", "admin", "--max-total-tokens", "20000", "--context-length", "256", "--routes", "none")
+    flags = ("--api-key", "user", "--admin-api-key", "admin", "--max-total-tokens", "20000", "--context-length", "256")
     with serving(*SIMULATED, *flags, check=False) as up:
         yield up
 

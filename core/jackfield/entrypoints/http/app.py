@@ -13,7 +13,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -27,10 +27,11 @@ from jackfield.entrypoints.http.exchange import Exchange
 from jackfield.entrypoints.http.replies import send_answer, send_stream
 from jackfield.entrypoints.http.request_log import Ended, RequestLog
 from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES
+from jackfield.entrypoints.http.runtime import ServedRuntime
 from jackfield.entrypoints.http.service import Service
 from jackfield.entrypoints.http.tasks import check_route
 from jackfield.entrypoints.plugin_routes import PluginRoutes
-from jackfield.hookspecs import Route, RouteAnswer, RouteLevel
+from jackfield.hookspecs import Route, RouteAnswer, RouteLevel, Runtime
 from jackfield.stack.errors import PluginStop
 
 log = logging.getLogger(__name__)
@@ -41,10 +42,17 @@ _LABEL = re.compile(r"[!-~]+")
 class App:
     """routes: the core's own; those of plugins come with `add`, once the replica that has loaded them is up."""
 
-    def __init__(self, service: Service, routes: Sequence[Route] = ROUTES, *, complete: bool = True) -> None:
-        """complete: nothing comes by `add`."""
+    def __init__(
+        self,
+        service: Service,
+        routes: Sequence[Route] = ROUTES,
+        *,
+        complete: bool = True,
+        runtime: Callable[[Exchange], Runtime] = ServedRuntime,
+    ) -> None:
+        """complete: nothing comes by `add`. runtime: what the handlers of plugins get."""
         self.service = service
-        self.entries = Entries(routes, complete=complete)
+        self.entries = Entries(routes, complete=complete, runtime=runtime)
         self._log = RequestLog.of(service.args)
 
     def add(self, plugins: Sequence[PluginRoutes]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from jackfield.entrypoints.http.errors import ApiError, unavailable
 from jackfield.entrypoints.http.exchange import Exchange, Reply
 from jackfield.entrypoints.http.runtime import ServedRuntime
 from jackfield.entrypoints.plugin_routes import PluginRoutes, RouteFault
-from jackfield.hookspecs import Route, RouteAnswer, RouteRequest, RouteStream
+from jackfield.hookspecs import Route, RouteAnswer, RouteRequest, RouteStream, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class Entry:
 
     route: Route
     pattern: re.Pattern[str]
+    runtime: Callable[[Exchange], Runtime]
     owner: PluginRoutes | None = None
 
     async def handle(self, exchange: Exchange) -> Reply:
@@ -37,7 +38,7 @@ class Entry:
             reply: Reply = await self.route.handler(exchange)
             return reply
         request = RouteRequest(
-            runtime=ServedRuntime(exchange),
+            runtime=self.runtime(exchange),
             body=exchange.body,
             path=exchange.path,
             query=exchange.query,
@@ -79,14 +80,19 @@ class Entry:
 class Entries:
     """Changed once, when the plugins are there; read by every request."""
 
-    def __init__(self, routes: Sequence[Route], *, complete: bool = True) -> None:
-        """complete: no plugin's routes are to come."""
-        self._all: list[Entry] = [Entry(route, _pattern(route)) for route in routes]
+    def __init__(
+        self, routes: Sequence[Route], *, complete: bool = True, runtime: Callable[[Exchange], Runtime] = ServedRuntime
+    ) -> None:
+        """complete: no plugin's routes are to come. runtime: what plugins' handlers get."""
+        self._runtime = runtime
+        self._all: list[Entry] = [Entry(route, _pattern(route), runtime) for route in routes]
         self.complete = complete
 
     def add(self, plugins: Sequence[PluginRoutes]) -> None:
         """All plugins' routes, checked before by `route_rules.check_routes`."""
-        self._all += [Entry(route, _pattern(route), plugin) for plugin in plugins for route in plugin.routes]
+        self._all += [
+            Entry(route, _pattern(route), self._runtime, plugin) for plugin in plugins for route in plugin.routes
+        ]
         self.complete = True
 
     @property

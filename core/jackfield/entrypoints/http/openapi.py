@@ -25,7 +25,8 @@ _SECURITY: Mapping[RouteLevel, list[dict[str, list[str]]]] = {
     RouteLevel.ADMIN: [{"admin_key": []}, {"x_api_key": []}],
 }
 
-Refs = Mapping[type[BaseModel], dict[str, Any]]
+Refs = Mapping[Any, dict[str, Any]]
+"""Model -> the reference to its schema."""
 
 
 async def openapi(exchange: Exchange) -> Reply:

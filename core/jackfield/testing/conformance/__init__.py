@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jackfield.testing.conformance.observer import ObserverConformance
     from jackfield.testing.conformance.ops import OpsConformance
     from jackfield.testing.conformance.parser import ParserConformance
+    from jackfield.testing.conformance.routes import RoutesConformance
     from jackfield.testing.conformance.schedule_policy import SchedulePolicyConformance
     from jackfield.testing.conformance.suite import Conformance
     from jackfield.testing.conformance.worker import WorkerConformance
@@ -50,6 +51,7 @@ __all__ = [
     "ObserverConformance",
     "OpsConformance",
     "ParserConformance",
+    "RoutesConformance",
     "SchedulePolicyConformance",
     "WorkerConformance",
     "suite_name",

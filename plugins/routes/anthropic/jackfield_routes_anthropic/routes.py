@@ -24,6 +24,7 @@ from jackfield_routes_anthropic.answers import Error, Message, StreamEvent, Toke
 from jackfield_routes_anthropic.blocks import Blocks, joined, usage
 from jackfield_routes_anthropic.chat_request import chat_request
 from jackfield_routes_anthropic.errors import error_body
+from jackfield_routes_anthropic.examples import EXAMPLES
 from jackfield_routes_anthropic.options import AnthropicOptions
 from jackfield_routes_anthropic.schemas import CountBody, MessagesBody
 
@@ -44,7 +45,7 @@ def routes(options: AnthropicOptions) -> Sequence[Route]:
             handler=partial(messages, options),
             summary="Anthropic's messages, through the model's chat template.",
             request=MessagesBody,
-            examples=({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]},),
+            examples=EXAMPLES,
             response=Message,
             stream=StreamEvent,
             **common,
@@ -54,6 +55,7 @@ def routes(options: AnthropicOptions) -> Sequence[Route]:
             handler=partial(count_tokens, options),
             summary="How many tokens a conversation has, with the header of the answer's turn.",
             request=CountBody,
+            examples=({"model": "m", "messages": [{"role": "user", "content": "Hello"}]},),
             response=TokenCount,
             **common,
         ),
@@ -74,7 +76,7 @@ async def messages(options: AnthropicOptions, request: RouteRequest) -> RouteAns
     run = await request.runtime.chat(chat_request(body, context_length))
     news = run.events()
     first = await anext(news)
-    head = {
+    head: dict[str, Any] = {
         "id": f"msg_{uuid.uuid4().hex}",
         "type": "message",
         "role": "assistant",

@@ -71,7 +71,7 @@ Block = Annotated[
 
 class InputMessage(Loose):
     role: Literal["user", "assistant"]
-    content: Text | list[Block]
+    content: Text | Annotated[list[Block], Field(min_length=1)]
 
 
 class Tool(Loose):

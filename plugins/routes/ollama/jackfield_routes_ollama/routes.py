@@ -19,6 +19,7 @@ from jackfield.hookspecs import (
 )
 from jackfield_routes_ollama import answers, models
 from jackfield_routes_ollama.chat_request import of_chat, of_prompt
+from jackfield_routes_ollama.examples import CHATS, PROMPTS
 from jackfield_routes_ollama.options import OllamaOptions
 from jackfield_routes_ollama.pieces import Piece, Pieces, Stopwatch, joined, now
 from jackfield_routes_ollama.schemas import ChatBody, GenerateBody, ShowBody
@@ -42,9 +43,7 @@ def routes(options: OllamaOptions) -> Sequence[Route]:
             handler=chat,
             summary="Ollama's chat, through the model's chat template.",
             request=ChatBody,
-            examples=(
-                {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 8}},
-            ),
+            examples=CHATS,
             response=answers.ChatAnswer,
             stream=answers.ChatAnswer,
             ceilings=ceilings,
@@ -55,6 +54,7 @@ def routes(options: OllamaOptions) -> Sequence[Route]:
             handler=generate,
             summary="Ollama's answer to one prompt.",
             request=GenerateBody,
+            examples=PROMPTS,
             response=answers.GenerateAnswer,
             stream=answers.GenerateAnswer,
             **generating,
@@ -65,6 +65,7 @@ def routes(options: OllamaOptions) -> Sequence[Route]:
             handler=models.show,
             summary="What is known of the served model.",
             request=ShowBody,
+            examples=({"model": "m"},),
             response=answers.Shown,
             **common,
         ),
