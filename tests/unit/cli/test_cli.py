@@ -327,7 +327,7 @@ def parts(live_site: Site) -> list[str]:
         "cache": "cache-policy", "schedule_policy": "schedule-policy", "event_loop": "event-loop", "loader": "load-format",
         "worker": "worker",
     }  # fmt: skip
-    return [word for kind, name in STACK_PARTS.items() for word in (f"--{fields[kind]}", name)]
+    return ["--routes", "none", *(word for kind, name in STACK_PARTS.items() for word in (f"--{fields[kind]}", name))]
 
 
 def test_explain_json_holds_args_stack_and_topology(capsys: pytest.CaptureFixture[str], parts: list[str]) -> None:

@@ -41,7 +41,7 @@ def test_a_lock_names_all_that_runs_and_an_edited_file_of_a_plugin_is_told(
     manifest.write_text(manifest.read_text().replace("PACKAGE", package))
     (live_site.folder / package / "options.py").write_text(OPTIONS)
     flags = [word for flag, kind in PARTS.items() for word in (f"--{flag}", f"acme-{kind.replace('_', '-')}")]
-    flags += ["--device", "cpu", "--metrics", "acme-sink", "--option", "metrics.acme-sink.depth=4"]
+    flags += ["--device", "cpu", "--routes", "none", "--metrics", "acme-sink", "--option", "metrics.acme-sink.depth=4"]
     lock = tmp_path / "run.lock"
 
     code, out, err = run(capsys, "lock", *flags, "--output", str(lock))
