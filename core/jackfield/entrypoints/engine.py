@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints import engine_chat
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
 from jackfield.entrypoints.calls import (
     MAX_FLUSH_SECONDS,
@@ -31,6 +32,7 @@ from jackfield.entrypoints.launcher import launch
 from jackfield.entrypoints.pooled_answers import class_answer, embedding_answer, pair_scores, ranking, request_for_pairs
 from jackfield.entrypoints.server_info import policy_info, server_info
 from jackfield.hookspecs import CLASSIFICATION, EMBEDDING, Exposition, Pooling
+from jackfield.hookspecs.chat import ChatRequest
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.tasks import wrong_task
 from jackfield.managers.requests.generate_request import GenerateRequest
@@ -367,6 +369,41 @@ class Engine:
             raise
         answers = [final_answer(state) for state in call.states]
         return answers if request.is_batch else answers[0]
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling_params: Mapping[str, Any] | None = None,
+        *,
+        stream: bool = False,
+        rid: str | None = None,
+        **fields: Any,
+    ) -> Any:
+        """The model's answer to a conversation, through its own chat template; tools, formats and reasoning as over HTTP.
+
+        messages         of OpenAI's shape: [{"role", "content", ...}]
+        sampling_params  as for `generate`; without max_new_tokens as many tokens as fit
+        stream           give the answer's events as they come (`jackfield.hookspecs.ChatEvent`), and its `usage()`
+        rid              the id for `abort` and `why`
+        fields           further ones of `jackfield.hookspecs.ChatRequest`: tools, tool_choice, response_format, reasoning, ...
+
+        Returns a ChatAnswer {choices, usage, text}, or a ChatStream. Raises RequestError naming the field.
+        """
+        request = ChatRequest(messages=messages, sampling=sampling_params or {}, stream=stream, **fields)
+        return engine_chat.chat(self._runtime, self._mover, request, rid)
+
+    async def async_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling_params: Mapping[str, Any] | None = None,
+        *,
+        stream: bool = False,
+        rid: str | None = None,
+        **fields: Any,
+    ) -> Any:
+        """As `chat`, for a running event loop, which is never blocked."""
+        request = ChatRequest(messages=messages, sampling=sampling_params or {}, stream=stream, **fields)
+        return await engine_chat.async_chat(self._runtime, self._mover, request, rid)
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> list[int]:
         """Messages -> the ids of the model's own chat template, with the assistant's turn opened.

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing, contextmanager
 
 from jackfield.entrypoints.calls import Call
+from jackfield.entrypoints.engine_chat import chat_pipeline
 from jackfield.entrypoints.http.errors import api_error
 from jackfield.entrypoints.http.exchange import Exchange
 from jackfield.entrypoints.http.service import Service
@@ -72,14 +73,7 @@ class ChatRuns:
             )
 
     def _pipeline(self) -> ChatPipeline:
-        replica = self._service.serving.replica
-        return ChatPipeline(
-            templates=replica.template_manager,
-            limits=replica.tokenizer_manager.limits,
-            args=replica.args,
-            reasoning=replica.parsers.reasoning,
-            tool_calls=replica.parsers.tool_calls,
-        )
+        return chat_pipeline(self._service.serving.replica)
 
     async def _run(self, prepare: Callable[[ChatPipeline], Prepared], names: Mapping[str, str]) -> Run:
         pipeline = self._pipeline()
