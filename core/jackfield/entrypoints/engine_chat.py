@@ -34,6 +34,7 @@ def chat_pipeline(replica: ChatReplica) -> ChatPipeline:
         templates=replica.template_manager,
         limits=replica.tokenizer_manager.limits,
         args=replica.args,
+        grammars=replica.tokenizer_manager.grammars,
         reasoning=replica.parsers.reasoning,
         tool_calls=replica.parsers.tool_calls,
     )

@@ -90,6 +90,7 @@ class TokenizerManager:
         self.lock = threading.RLock()
         self.tokenizer = tokenizer
         self.limits = limits
+        self.grammars = grammars or Grammars()
         self._builder = RequestBuilder(
             tokenizer=tokenizer,
             limits=limits,

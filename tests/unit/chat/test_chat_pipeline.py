@@ -15,7 +15,7 @@ from jackfield.hookspecs.loader import TokenizerFiles
 from jackfield.managers.chat.choices import joined
 from jackfield.managers.chat.pipeline import ChatPipeline, Prepared
 from jackfield.managers.errors import RequestError
-from jackfield.managers.requests.builder import ReplicaLimits
+from jackfield.managers.requests.limits import ReplicaLimits
 from jackfield.managers.template_manager import TemplateManager
 from jackfield.managers.text.tokenizer import Tokenizer
 from tests.unit.chat.fakes import CallParser, ThinkParser, function

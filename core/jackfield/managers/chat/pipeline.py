@@ -21,19 +21,20 @@ from typing import Any
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs.chat import ChatRequest, TextRequest
 from jackfield.hookspecs.grammar import GRAMMAR_FORMS, GrammarSpec
-from jackfield.hookspecs.parser import ReasoningParser, TextStream, Tool, ToolCallParser
+from jackfield.hookspecs.parser import ReasoningParser, ToolCallParser
+from jackfield.managers.chat.call_grammar import Streams, possible_calls, required_calls
 from jackfield.managers.chat.choice_reader import ChoiceReader
 from jackfield.managers.chat.history import message_fields
-from jackfield.managers.chat.plain_calls import PlainCalls, plain_grammar
 from jackfield.managers.chat.response_format import response_grammar
 from jackfield.managers.chat.template_kwargs import checked_kwargs
 from jackfield.managers.chat.tools import ToolUse, tool_use
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.limits import RequestLimits
 from jackfield.managers.fields.schema_size import check_schema
-from jackfield.managers.requests.builder import ReplicaLimits
 from jackfield.managers.requests.capacity import check_capacity
 from jackfield.managers.requests.generate_request import GenerateRequest
+from jackfield.managers.requests.limits import ReplicaLimits
 from jackfield.managers.template_manager import Prompt, TemplateManager
 
 GRAMMAR_AFTER = "grammar_after"
@@ -63,11 +64,12 @@ class Prepared:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-CallStreams = Callable[[], TextStream] | None
-
-
 class ChatPipeline:
-    """Of one replica; any thread may use it. reasoning, tool_calls: None: no such parser was chosen."""
+    """Of one replica; any thread may use it.
+
+    grammars               what can be kept to; None: nothing
+    reasoning, tool_calls  None: no such parser was chosen
+    """
 
     def __init__(
         self,
@@ -75,12 +77,14 @@ class ChatPipeline:
         templates: TemplateManager,
         limits: ReplicaLimits,
         args: ServerArgs,
+        grammars: Grammars | None = None,
         reasoning: ReasoningParser | None = None,
         tool_calls: ToolCallParser | None = None,
     ) -> None:
         self._templates = templates
         self._limits = limits
         self._args = args
+        self._grammars = grammars or Grammars()
         self._reasoning = reasoning
         self._tool_calls = tool_calls
 
@@ -160,21 +164,15 @@ class ChatPipeline:
             kwargs |= dict.fromkeys(self._reasoning.template_switch, reasoning)
         return {**kwargs, **checked_kwargs(request.template_kwargs, self._args)}
 
-    def _answer(self, request: ChatRequest, use: ToolUse) -> tuple[CallStreams, GrammarSpec | None, str]:
+    def _answer(self, request: ChatRequest, use: ToolUse) -> tuple[Streams | None, GrammarSpec | None, str]:
         """How calls are read, the grammar of the answer, and the field that asked for it."""
         if request.response_format is not None:
             check_schema("response_format", request.response_format, RequestLimits.of(self._args))
         wanted = response_grammar(request.response_format)
         if not use.callable:
             return None, wanted, "response_format"
-        tools, parser = use.callable, self._tool_calls
         if use.required:
-            grammar = None
-            if parser is not None:
-                grammar = parser.grammar(tools, required=True, parallel=use.parallel)
-            if grammar is None:
-                return lambda: PlainCalls(tools), plain_grammar(tools, parallel=use.parallel), "tools"
-            return _streams(parser, tools), grammar, "tools"
+            return *required_calls(use, self._tool_calls, self._grammars), "tools"
         if wanted is not None:
             raise RequestError(
                 "response_format cannot be kept beside tools that the model may call: leave one of them out, or say "
@@ -182,31 +180,14 @@ class ChatPipeline:
                 param="response_format",
                 code="not_supported",
             )
-        if parser is None:
-            raise RequestError(
-                "tools: the format in which this model writes calls is not known here. Start the server with "
-                '--tool-call-parser NAME, or say tool_choice "required"',
-                param="tools",
-                code="not_supported",
-            )
-        grammar = None
-        if any(tool.strict for tool in tools):
-            grammar = parser.grammar(tools, required=False, parallel=use.parallel)
-            if grammar is None:
-                raise RequestError(
-                    "tools: strict calls cannot be had beside free text in this model's format: leave strict out, or say "
-                    'tool_choice "required"',
-                    param="tools",
-                    code="not_supported",
-                )
-        return _streams(parser, tools), grammar, "tools"
+        return *possible_calls(use, self._tool_calls, self._grammars), "tools"
 
     def _one_grammar(self, sampling: Mapping[str, Any], field_name: str) -> None:
         for form in GRAMMAR_FORMS:
             if sampling.get(form) is not None:
                 raise RequestError(f"{form} and {field_name} both bind the answer: send one of them", param=form)
 
-    def _keeps_marks(self, use: ToolUse, streams: CallStreams) -> bool:
+    def _keeps_marks(self, use: ToolUse, streams: Streams | None) -> bool:
         """Whether a parser looks for special tokens in the text."""
         reads_calls = streams is not None and self._tool_calls is not None and self._tool_calls.keeps_special_tokens
         return reads_calls or (self._reasoning is not None and self._reasoning.keeps_special_tokens)
@@ -221,7 +202,7 @@ class ChatPipeline:
             page_size=self._limits.page_size,
         )
 
-    def _reading(self, request: ChatRequest, use: ToolUse, streams: CallStreams, opened: bool) -> Reading:
+    def _reading(self, request: ChatRequest, use: ToolUse, streams: Streams | None, opened: bool) -> Reading:
         parser = self._reasoning
         # An answer that goes on with a message goes on with its content.
         reasons = parser if not request.continue_final_message or opened else None
@@ -259,11 +240,6 @@ class ChatPipeline:
             deadline_s=request.deadline_s,
             **scored,
         )
-
-
-def _streams(parser: ToolCallParser | None, tools: tuple[Tool, ...]) -> Callable[[], TextStream]:
-    assert parser is not None
-    return lambda: parser.stream(tools)
 
 
 def _role(message: Mapping[str, Any]) -> Any:

@@ -47,6 +47,17 @@ class Grammars:
     missing: str = "it runs no grammar backend (--grammar-backend)"
     fault: Callable[[BaseException], None] = lambda error: None
 
+    def takes(self, spec: GrammarSpec) -> bool:
+        """Whether the backend honours it in full. True if there is none, or if it fails: to say so is `spec`'s business."""
+        try:
+            if self.backend is not None:
+                self.backend.check(spec)
+        except GrammarError:
+            return False
+        except Exception as error:
+            self.fault(error)
+        return True
+
     def spec(self, values: Mapping[str, Any], limits: RequestLimits = DEFAULT_LIMITS) -> GrammarSpec | None:
         """What the fields among `values` ask for; those that are None are absent. Raises RequestError naming the field."""
         given = [form for form in GRAMMAR_FORMS if values.get(form) is not None]
