@@ -1,4 +1,4 @@
-"""How calls are bound: in the model's own format where the backend knows it, and never loosened where strictness was asked for."""
+"""How calls are bound: in the model's own format where the backend knows it, and never loosened where a tool is strict."""
 
 from __future__ import annotations
 
