@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import LoadReport, ModelShape, Shard, Weight
+from jackfield.hookspecs import LoadReport, ModelShape, Pooling, Shard, Weight
 from jackfield_models_llama.model import Llama
 from jackfield_models_llama.shape import describe
 
@@ -42,6 +42,13 @@ class CountsFromZero(Llama):
 
     def forward(self, ids: torch.Tensor, ctx: Any, embeds: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(ids, Through(ctx, positions=torch.arange(len(ids))), embeds)
+
+
+class MixesPrompts(Llama):
+    """One vector is made of all the prompts of a forward."""
+
+    def pool(self, hidden: torch.Tensor, starts: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return hidden.mean(dim=0).expand(len(starts) - 1, -1)
 
 
 class SumsNothing(Llama):
@@ -95,6 +102,11 @@ def describes_any_activation(config: Mapping[str, Any], shard: Shard) -> ModelSh
 def fails_instead_of_refusing(config: Mapping[str, Any], shard: Shard) -> ModelShape:
     assert config["hidden_size"]
     return describe(config, shard)
+
+
+def pools(config: Mapping[str, Any], shard: Shard) -> ModelShape:
+    shape = describe(config, shard)
+    return replace(shape, pooling=Pooling(kind="embedding", width=shape.hidden_size, whole=False))
 
 
 def imports_torch(config: Mapping[str, Any], shard: Shard) -> ModelShape:

@@ -49,6 +49,7 @@ SHAPES = {
     "counts_other_positions": "test_shape",
     "fails_instead_of_refusing": "test_refusals",
 }
+POOLS = {"MixesPrompts": "test_pooling"}
 HERE = "tests.conformance.model_faults"
 
 
@@ -74,6 +75,15 @@ def test_a_fault_of_describe_is_caught_by_the_check_of_its_name(fault: str) -> N
 
 
 @pytest.mark.goal_row(35)
+@pytest.mark.parametrize("fault", POOLS)
+def test_a_fault_of_pooling_is_caught_by_the_check_of_its_name(fault: str) -> None:
+    assert failing(suite(shape=f"{HERE}:pools"), [POOLS[fault]]) == {}
+    assert list(failing(suite(shape=f"{HERE}:pools", model=f"{HERE}:{fault}"), [POOLS[fault], "test_prefill"])) == [
+        POOLS[fault]
+    ]
+
+
+@pytest.mark.goal_row(35)
 def test_an_unknown_activation_that_is_taken_for_another_is_caught() -> None:
     wrong = suite(shape=f"{HERE}:describes_any_activation", model=f"{HERE}:TakesAnyActivation")
     found = failing(wrong, ["test_refusals", "test_variations", "test_prefill"])
@@ -84,4 +94,4 @@ def test_an_unknown_activation_that_is_taken_for_another_is_caught() -> None:
 
 def test_every_check_has_a_fault_that_it_catches() -> None:
     checks = {name for name in dir(ModelConformance) if name.startswith("test_")}
-    assert {*MODELS.values(), *SHAPES.values()} == checks - {"test_loads", "test_imports_no_torch"}
+    assert {*MODELS.values(), *SHAPES.values(), *POOLS.values()} == checks - {"test_loads", "test_imports_no_torch"}

@@ -37,6 +37,8 @@ ON_A_MODEL: dict[type[Wrapped], str] = {
     faults.IgnoresBias: "test_logit_bias",
     faults.CountsFromTheReopening: "test_min_new_tokens",
     faults.MovesKVToTheNextSlot: "test_kv_move",
+    faults.PoolsMiddleChunks: "test_pooling",
+    faults.ForgetsTheLength: "test_pooling",
 }
 
 

@@ -210,3 +210,18 @@ class IgnoresMasks(Wrapped):
 
     def sample(self, launched: Launched, masks: Any = None) -> PendingResult:
         return super().sample(launched, None)
+
+
+class PoolsMiddleChunks(Wrapped):
+    """Rows whose prompt goes on get values too."""
+
+    def changed(self, batch: ModelWorkerBatch, result: WorkerResult) -> WorkerResult:
+        one = next(iter(result.pooled.values()), None)
+        return replace(result, pooled={} if one is None else dict.fromkeys(range(len(batch.rows)), one))
+
+
+class ForgetsTheLength(Wrapped):
+    """Vectors are not brought to length 1."""
+
+    def changed(self, batch: ModelWorkerBatch, result: WorkerResult) -> WorkerResult:
+        return replace(result, pooled={i: 2 * values for i, values in result.pooled.items()})

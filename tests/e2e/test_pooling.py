@@ -208,3 +208,86 @@ def test_a_prompt_is_never_cut(tmp_path: Path) -> None:
         Engine(model_path=str(tmp_path), chunked_prefill_size=16)
     with pytest.raises(ConfigurationError, match="--is-embedding: this worker runs no model"):
         Engine(model_path=str(tmp_path), worker="simulated", is_embedding=True)
+
+
+# ---- decoders
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A tiny Llama with the encoders' tokenizer, whose last token's state is the embedding."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("decoder")
+    write_encoder(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=70,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        initializer_range=0.3,
+    )
+    reference = LlamaForCausalLM(config).eval()
+    reference.save_pretrained(folder)
+    return folder, reference
+
+
+def test_a_decoder_embeds_with_chunks_and_its_prefix_cache(decoder: tuple[Path, Any]) -> None:
+    folder, reference = decoder
+    args = {"chunked_prefill_size": 8, "max_prefill_tokens": 16, "dtype": "float32", "check_invariants": "step"}
+    with Engine(model_path=str(folder), is_embedding=True, topology="inline", max_total_tokens=1024, **args) as engine:
+        prompts = [list(range(5, 45)), [*range(5, 30), 50], [7], list(range(5, 45))]
+        for _ in range(2):
+            for ids, answer in zip(prompts, engine.encode(input_ids=prompts), strict=True):
+                with torch.inference_mode():
+                    state = reference.model(torch.tensor([ids])).last_hidden_state[0, -1]
+                close(answer["embedding"], torch.nn.functional.normalize(state, dim=0))
+        assert engine.encode(input_ids=prompts[0])["meta_info"]["cached_tokens"] == 39
+        info = engine.get_server_info()["kv"]
+        assert info["free"] + info["evictable"] == info["total"]
+        with pytest.raises(RequestError, match="none that generates text"):
+            engine.generate(input_ids=[5])
+
+
+def test_a_decoders_files_make_it_an_embedding_model(decoder: tuple[Path, Any], tmp_path: Path) -> None:
+    import json
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(decoder[0], folder)
+
+    def modules(mode: str, *kinds: str) -> None:
+        listed = [{"path": "1_Pooling" if kind == "Pooling" else "", "type": f"x.{kind}"} for kind in kinds]
+        (folder / "modules.json").write_text(json.dumps(listed))
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps({mode: True}))
+
+    modules("pooling_mode_lasttoken", "Transformer", "Pooling")
+    with Engine(model_path=str(folder), dtype="float32", topology="inline", max_total_tokens=256) as engine:
+        with torch.inference_mode():
+            state = decoder[1].model(torch.tensor([[5, 6, 7]])).last_hidden_state[0, -1]
+        close(engine.encode(input_ids=[5, 6, 7])["embedding"], state)  # no Normalize: as it is
+    modules("pooling_mode_mean_tokens", "Transformer", "Pooling")
+    with pytest.raises(ConfigurationError, match="pooling_mode_mean_tokens; of a model that generates, the last token"):
+        Engine(model_path=str(folder))
+    modules("pooling_mode_lasttoken", "Transformer", "Pooling", "Dense")
+    with pytest.raises(ConfigurationError, match=r"the modules Dense \(modules.json\) are not served"):
+        Engine(model_path=str(folder))
+
+
+def test_scores_of_label_tokens_by_a_model_that_generates(decoder: tuple[Path, Any]) -> None:
+    folder, reference = decoder
+    with Engine(model_path=str(folder), dtype="float32", topology="inline", max_total_tokens=256) as engine:
+        query, items, labels = [5, 6, 7], [[8, 9], [10]], [11, 12, 40]
+        for item, scores in zip(items, engine.score(query, items, labels), strict=True):
+            with torch.inference_mode():
+                wanted = reference(torch.tensor([[*query, *item]])).logits[0, -1].softmax(dim=0)[labels]
+            close(scores, wanted)
+        for scores in engine.score(query, items, labels, apply_softmax=True):
+            close(sum(scores), 1)
+        with pytest.raises(RequestError, match="none that gives scores of labels"):
+            engine.rerank("a", ["b"])

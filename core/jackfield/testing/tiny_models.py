@@ -74,10 +74,20 @@ def weight(name: str, tensor: torch.Tensor) -> Weight:
 
 
 def reference_logits(reference: Any, ids: list[int]) -> torch.Tensor:
-    """float32 [n, vocab] of one sequence."""
+    """float32 [n, vocab] of one sequence; of a model that does not generate its last hidden states, [n, hidden]."""
     with torch.inference_mode():
-        logits: torch.Tensor = reference(torch.tensor([ids])).logits[0].float()
-    return logits
+        return told(reference, reference_body(reference)(torch.tensor([ids])))
+
+
+def reference_body(reference: Any) -> Any:
+    """What is called for `told`: the model, but without a head that makes one answer of a whole text."""
+    return reference if reference.can_generate() else getattr(reference, reference.base_model_prefix, reference)
+
+
+def told(reference: Any, answer: Any) -> torch.Tensor:
+    """Logits, or the last hidden states of a model that does not generate, of the first sequence of an answer."""
+    found: torch.Tensor = answer.logits if reference.can_generate() else answer.last_hidden_state
+    return found[0].float()
 
 
 def _config(architecture: str, entries: Mapping[str, Any]) -> Any:
@@ -94,5 +104,9 @@ def _model(architecture: str, config: Mapping[str, Any], dtype: torch.dtype = to
 
     model_class = getattr(transformers, architecture)
     own = model_class.config_class(**{key: value for key, value in config.items() if key != "architectures"})
+    if not model_class.can_generate():
+        # A pooler beside an embedding model is not what makes its embeddings.
+        more = {"add_pooling_layer": False} if architecture.endswith("Model") else {}
+        return model_class._from_config(own, attn_implementation="eager", dtype=dtype, **more).eval()
     auto: Any = transformers.AutoModelForCausalLM
     return auto.from_config(own, attn_implementation="eager", dtype=dtype).eval()

@@ -218,3 +218,19 @@ def test_an_old_gpu_without_bfloat16_is_refused_with_a_way_out(requested: str) -
     with pytest.raises(ConfigurationError, match=r"8\.0.*7\.5.*--dtype float16"):
         resolve_dtype(requested, "bfloat16", device("cuda", (7, 5)))
     assert resolve_dtype(requested, "bfloat16", device("cuda", (9, 0)))[0] == "bfloat16"
+
+
+def test_how_long_a_text_an_encoder_takes() -> None:
+    """RoBERTa's positions begin behind its padding; an embedding model's text length goes before its positions."""
+    roberta = {"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 514}
+    assert make(roberta).context_length == 512
+    files = {"sentence_transformers_files": {"modules": ["Transformer"], "max_seq_length": 32}}
+    assert make(files).context_length == 32
+    assert make({**roberta, "sentence_transformers_files": {"max_seq_length": 1000}}).context_length == 512
+    for broken in (
+        {**roberta, "pad_token_id": None},
+        {**roberta, "pad_token_id": 513},
+        {"sentence_transformers_files": {"max_seq_length": -1}},
+    ):
+        with pytest.raises(ConfigurationError, match=r"pad_token_id|max_seq_length"):
+            make(broken)

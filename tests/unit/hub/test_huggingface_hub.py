@@ -33,6 +33,9 @@ CHECKPOINT = {
     "consolidated.safetensors": b"again",
     "original/consolidated.safetensors": b"again",
     "onnx/config.json": b"{}",
+    "modules.json": b"[]",
+    "1_Pooling/config.json": b"{}",
+    "2024/config.json": b"{}",
 }
 FETCHED = sorted(
     [
@@ -41,6 +44,8 @@ FETCHED = sorted(
         "config.json",
         "model-00001-of-00001.safetensors",
         "model.safetensors.index.json",
+        "modules.json",
+        "1_Pooling/config.json",
         "tokenizer.json",
     ]
 )

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from jackfield.hookspecs import Model, ModelShape, Shard, UnsupportedModel
+from jackfield.config.context_length import derive_context_length
+from jackfield.hookspecs import CLASSIFICATION, Model, ModelShape, Shard, UnsupportedModel
 from jackfield.testing import model_variations
-from jackfield.testing.conformance.model_rig import ModelRig, Pieces, close
+from jackfield.testing.conformance.model_rig import ModelRig, Pieces, close, has_logits
 from jackfield.testing.dense_context import DenseContext, Ranks
 from jackfield.testing.tiny_models import (
     TINY,
     in_dtype,
+    reference_body,
     reference_logits,
     reference_model,
+    told,
     weight,
     weights_of,
 )
@@ -70,7 +73,7 @@ class ModelConformance(ModelRig):
         assert (shape.architecture, shape.vocab_size) == (name, config["vocab_size"])
         assert shape.hidden_size == config["hidden_size"], f"{name}: hidden_size is {shape.hidden_size}"
         assert shape.num_layers == config["num_hidden_layers"], f"{name}: num_layers is {shape.num_layers}"
-        if (longest := config.get("max_position_embeddings")) and not stretched(config):
+        if (longest := derive_context_length(config, name)) and not stretched(config):
             assert shape.max_context == longest, (
                 f"{name}: max_context is {shape.max_context}, the config says {longest}"
             )
@@ -90,6 +93,7 @@ class ModelConformance(ModelRig):
             "non_causal": any(not layer.causal for layer in shape.layers),
         }
         features = {feature for feature, wanted in asked.items() if wanted}
+        assert shape.generates or shape.pooling is not None, f"{name} neither generates nor pools"
         assert shape.features == features, f"{name} asks of attention for {features}, and says {set(shape.features)}"
 
     def test_weight_bytes(self) -> None:
@@ -121,6 +125,8 @@ class ModelConformance(ModelRig):
             model = self.loaded_model(name, config, reference)
             sequences = [IDS[:31], IDS[31:50], IDS[50:]]
             pieces: Pieces = [[(0, 20)], [(0, 1), (1, 17)], [(2, 3), (0, 9), (1, 1)], [(0, 1), (1, 1), (2, 7)]]
+            if not all(layer.causal for layer in self.describe(name, config).layers):
+                pieces = [[(0, 31), (1, 19), (2, 10)]]  # its prompts are never cut
             found = self.logits(model, sequences, pieces)
             for ids, logits in zip(sequences, found, strict=True):
                 close(logits, reference_logits(reference, ids), f"{name} in pieces")
@@ -165,12 +171,46 @@ class ModelConformance(ModelRig):
             reference = reference_model(name, config)
             embeds = torch.randn(9, config["hidden_size"], generator=torch.Generator().manual_seed(1))
             with torch.inference_mode():
-                wanted = reference(inputs_embeds=embeds[None]).logits[0]
+                wanted = told(reference, reference_body(reference)(inputs_embeds=embeds[None]))
             model, context = self.loaded_model(name, config, reference), DenseContext(self.provider)
             context.step([(0, 9)])
             with torch.inference_mode():
-                found = model.logits(model.forward(torch.zeros(9, dtype=torch.int64), context, embeds), context)
+                hidden = model.forward(torch.zeros(9, dtype=torch.int64), context, embeds)
+                found = model.logits(hidden, context) if has_logits(model) else hidden.float()
             close(found, wanted, f"{name} with embeds")
+
+    def test_pooling(self) -> None:
+        """What it gives of whole prompts has the width that its shape says, in float32, and is the same whatever else is in the
+        forward; logits of labels equal transformers'."""
+        tried = 0
+        sequences = [IDS[:31], IDS[31:50], IDS[50:51], IDS[51:]]
+        for name in self.entries():
+            config = self.tiny(name)
+            pooling = self.describe(name, config).pooling
+            if pooling is None:
+                continue
+            tried += 1
+            reference = reference_model(name, config)
+            model = self.loaded_model(name, config, reference)
+            together = self._pooled(model, sequences)
+            assert together.dtype == torch.float32, f"{name} pools in {together.dtype}"
+            assert together.shape == (4, pooling.width), f"{name} gives {tuple(together.shape)} for 4 prompts"
+            close(together, torch.cat([self._pooled(model, [one]) for one in sequences]), f"{name}, pooled alone")
+            if pooling.kind == CLASSIFICATION:
+                with torch.inference_mode():
+                    wanted = torch.cat([reference(torch.tensor([ids])).logits for ids in sequences])
+                close(together, wanted, f"{name}, labels")
+                assert len(pooling.labels) == pooling.width, f"{name} names {len(pooling.labels)} labels"
+        if not tried:
+            self.not_claimed("no architecture of it pools")
+
+    def _pooled(self, model: Model, sequences: Sequence[list[int]]) -> torch.Tensor:
+        context = DenseContext(self.provider)
+        context.step([(i, len(ids)) for i, ids in enumerate(sequences)])
+        starts = torch.tensor([0, *(len(ids) for ids in sequences)]).cumsum(0)
+        with torch.inference_mode():
+            hidden = model.forward(torch.tensor([token for ids in sequences for token in ids]), context)
+            return model.pool(hidden, starts, context)
 
     # --- weights ---
 
@@ -241,13 +281,13 @@ class ModelConformance(ModelRig):
                 try:
                     self.build(name, config, ())
                 except UnsupportedModel as error:
-                    told = str(error)
+                    words = str(error)
                 except Exception as error:
-                    told = f"{type(error).__name__}: {error}"
-                    raise AssertionError(f"{name}: {key} {config.get(key)!r} raised {told}") from error
+                    words = f"{type(error).__name__}: {error}"
+                    raise AssertionError(f"{name}: {key} {config.get(key)!r} raised {words}") from error
                 else:
                     raise AssertionError(f"{name}: {key} {config.get(key)!r} was accepted")
-                assert key in told, f"{name}: the refusal of {key} does not name it: {told}"
+                assert key in words, f"{name}: the refusal of {key} does not name it: {words}"
 
 
 def stretched(config: Mapping[str, Any]) -> bool:

@@ -94,7 +94,8 @@ class ModelRig(ComputingConformance):
     def logits(
         self, model: Model, sequences: Sequence[list[int]], pieces: Pieces, *, context: DenseContext | None = None
     ) -> list[torch.Tensor]:
-        """pieces: (sequence, new tokens) of each forward. float32 [length, vocab] of each sequence."""
+        """pieces: (sequence, new tokens) of each forward. float32 [length, vocab] of each sequence; of a model without logits its
+        hidden states [length, hidden]."""
         context = context or DenseContext(self.provider)
         done = [0] * len(sequences)
         found: list[list[torch.Tensor]] = [[] for _ in sequences]
@@ -106,7 +107,7 @@ class ModelRig(ComputingConformance):
             context.step(piece)
             with torch.inference_mode():
                 hidden = model.forward(torch.tensor(ids), context)
-                logits = model.logits(hidden, context)
+                logits = model.logits(hidden, context) if has_logits(model) else hidden.float()
             assert logits.dtype == torch.float32, f"logits are {logits.dtype}, not float32"
             parts = torch.split(logits, [new for _, new in piece])
             for (sequence, _), part in zip(piece, parts, strict=True):
@@ -126,6 +127,10 @@ class ModelRig(ComputingConformance):
                 continue
             found.append(size)
         return found
+
+
+def has_logits(model: Model) -> bool:
+    return type(model).logits is not Model.logits
 
 
 def described_shape(entry: ModelEntry, config: Mapping[str, Any], shard: Shard) -> ModelShape:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import KVMover, LogprobSpec, TokenMasks
+from jackfield.hookspecs import EMBEDDING, KVMover, LogprobSpec, Pooling, TokenMasks, WorkerResult
 from jackfield.testing.conformance.worker_rig import VOCAB, WorkerRig
-from jackfield.testing.tiny_models import reference_logits
+from jackfield.testing.tiny_models import TINY, reference_logits
 from jackfield.testing.worker_driver import Advance, DrivenRequest, WorkerDriver
 
 PROMPTS = [[int(i) for i in np.random.default_rng(seed).integers(3, VOCAB, n)] for seed, n in enumerate((9, 17, 4, 30))]
@@ -152,6 +152,37 @@ class FeatureConformance(WorkerRig):
             for prompt, request in ((PROMPTS[1], other), (PROMPTS[2], third)):
                 self.goes_on(driver, request, "beside a row under a mask")
                 assert request.output == self.alone(prompt)
+
+    def test_pooling(self) -> None:
+        """In a run that pools, each prompt gets its values in the step that ends it: finite, of length 1 if so asked, the same in
+        chunks and beside others, and no tokens come."""
+        self.needs_feature("pooling")
+        pooling = Pooling(kind=EMBEDDING, width=TINY["hidden_size"], whole=False, normalize=True)
+        driver = self.driver(pooling=pooling)
+        whole, cut = driver.open(PROMPTS[1]), driver.open(PROMPTS[3])
+        first = [Advance(request=whole, sample=False), Advance(request=cut, new=9, sample=False)]
+        result = self._pools(driver, first, [True, False])
+        assert result.tokens.size == 0, f"tokens came in a run that pools: {result.tokens}"
+        assert set(result.pooled) == {0}, (
+            f"the prompt of row 0 has ended, and values came for rows {set(result.pooled)}"
+        )
+        found = [result.pooled[0], self._pools(driver, [Advance(request=cut, sample=False)], [True]).pooled[0]]
+        for values, prompt in zip(found, (PROMPTS[1], PROMPTS[3]), strict=True):
+            assert (values.dtype, values.shape) == (np.float32, (pooling.width,)), f"{values.dtype} {values.shape}"
+            assert np.isclose(np.linalg.norm(values), 1, atol=1e-3), "the vector's length is not 1"
+            alone = self.driver(pooling=pooling)
+            again = self._pools(alone, [Advance(request=alone.open(prompt), sample=False)], [True]).pooled[0]
+            assert np.allclose(values, again, atol=LOGPROB_ERROR), "neighbours or chunks change the values"
+            if self.runs_a_model():
+                with torch.inference_mode():
+                    state = self.reference()[1].model(torch.tensor([prompt])).last_hidden_state[0, -1]
+                wanted = torch.nn.functional.normalize(state, dim=0).numpy()
+                assert np.allclose(values, wanted, atol=LOGPROB_ERROR), f"{values[:4]}, transformers {wanted[:4]}"
+
+    def _pools(self, driver: WorkerDriver, advances: Sequence[Advance], pool: list[bool]) -> WorkerResult:
+        return driver.worker.sample(
+            driver.worker.launch(driver.batch(advances, pool=np.array(pool, dtype=np.bool_))), None
+        ).result()
 
     def test_kv_move(self) -> None:
         """KV that was read comes back under other slots: a row that looks there goes on as before."""
