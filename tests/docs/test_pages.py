@@ -134,8 +134,8 @@ def test_the_tutorials_order_is_the_one_it_tells(tutorial_site: Path, embedded_m
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_the_engines_page_runs_from_top_to_bottom(embedded_model: Path, tmp_path: Path) -> None:
-    done = run(tmp_path, "-c", "".join(python_blocks("engine.md")))
+def test_the_engines_page_and_that_of_chats_run_from_top_to_bottom(embedded_model: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", "".join([*python_blocks("engine.md"), *python_blocks("openai.md")]))
     assert done.returncode == 0, done.stderr
     assert " Paris." in done.stdout
     assert "there is no sampling parameter 'max_tokens' here; did you mean 'max_new_tokens'?" in done.stdout
