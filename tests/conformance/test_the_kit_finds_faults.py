@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from jackfield.entrypoints.cli import main
-from tests.conformance.faulty import caches, gates, loops, observers, policies, processors, sinks, tiers
+from tests.conformance.faulty import caches, gates, loops, observers, parsers, policies, processors, sinks, tiers
 from tests.unit.stack.distributions import Site, plugin_row
 
 KINDS: Mapping[str, ModuleType] = {
@@ -28,6 +28,7 @@ KINDS: Mapping[str, ModuleType] = {
     "gate": gates,
     "kv_tier": tiers,
     "logits_processor": processors,
+    "parser": parsers,
 }
 SLOW = "not scheduler and not for_ever and not agree and not long_keys and not deep and not wide and not those_of_every"
 """Whole schedulers and models under random requests: they find most faults too, later and less clearly."""
@@ -41,6 +42,8 @@ def row(kind: str, name: str) -> dict[str, Any]:
         features = ("overlap",)
     if kind == "cache" and name != "first-page-alone":
         features = ("cached_tokens", "forest")
+    if kind == "parser":
+        features = ("tool_calls",)
     return plugin_row(kind, name, features=features)
 
 

@@ -180,7 +180,8 @@ class ParserConformance(Conformance):
         assert parser.end
         pieces = joined(read(parser.stream(opened=True), f"Hm.{parser.end}Yes."))
         assert pieces == [Reasoning(text="Hm."), Content(text="Yes.")]
-        assert joined(read(parser.stream(opened=True), "Hm.")) == [Reasoning(text="Hm.")]
+        for cut in ("", parser.end[:1], parser.end[:-1]):
+            assert joined(read(parser.stream(opened=True), f"Hm.{cut}")) == [Reasoning(text=f"Hm.{cut}")]
 
     def test_opened_is_asked_of_any_prompt(self, parser: Parser) -> None:
         """`opened` says yes or no for the end of any prompt, and gives the same answer twice."""
@@ -211,6 +212,17 @@ class ParserConformance(Conformance):
                 assert all(isinstance(one, dict) for one in arguments)
                 rest = [piece for piece in pieces if isinstance(piece, Content)]
                 assert not (required and rest), f"a call was asked for, and {text!r} has content: {rest}"
+
+    def test_what_is_no_call_is_content(self, parser: Parser) -> None:
+        """A text that is cut off before a call begins is content, all of it, as written; nothing is lost."""
+        self.needs_feature("tool_calls")
+        assert isinstance(parser, ToolCallParser)
+        for text in self.all_texts(parser):
+            for length in range(len(text)):
+                pieces = joined(read(parser.stream(self.tools), text[:length]))
+                if not any(isinstance(piece, CallBegin) for piece in pieces):
+                    content = [Content(text=text[:length])] if length else []
+                    assert pieces == content, f"{text[:length]!r} is cut off, and gives {pieces}"
 
     def test_unknown_names_are_content(self, parser: Parser) -> None:
         """A call of a function that was not offered is content, as written."""
