@@ -266,6 +266,12 @@ ROUTES: tuple[Route, ...] = (
         response=parsed.ParseFunctionCallAnswer,
         ceilings={"tools": "max_tools"},
         generates=True,
+        examples=(
+            {
+                "text": '<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+            },
+        ),
     ),
     Route(
         path="/separate_reasoning",
@@ -276,6 +282,7 @@ ROUTES: tuple[Route, ...] = (
         request=parsed.SeparateReasoningBody,
         response=parsed.SeparateReasoningAnswer,
         generates=True,
+        examples=({"text": "<think>Hm.</think>Yes."},),
     ),
     Route(
         path="/open_session",
