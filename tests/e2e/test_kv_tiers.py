@@ -88,6 +88,9 @@ def test_disk_is_found_again_after_a_restart(tiny_model: Path, tmp_path: Path, e
         answers = [engine.generate(input_ids=prompt, sampling_params=GREEDY) for prompt in PROMPTS]
         assert [answer["output_ids"] for answer in answers] == expected
         assert [answer["meta_info"]["cached_tokens"] for answer in answers] == [80] * 4
+        assert [answer["meta_info"]["cached_tokens_details"] for answer in answers] == [{"device": 0, "disk": 80}] * 4
+        again = engine.generate(input_ids=PROMPTS[-1], sampling_params=GREEDY)["meta_info"]
+        assert again["cached_tokens_details"] == {"device": again["cached_tokens"]}
         assert numbers(engine)[""]["loads"] == 4
     for file in files[::2]:
         file.write_bytes(file.read_bytes()[:-7])

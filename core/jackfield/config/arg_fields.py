@@ -61,6 +61,10 @@ class ArgFields(BaseModel):
     served_model_name: Annotated[Text | None, Option(MODEL, "NAME")] = Field(
         default=None, description="Name under which the model is served; not given: derived from the model path."
     )
+    weight_version: Annotated[Text, Option(MODEL, "NAME")] = Field(
+        default="default",
+        description="What the weights are called in meta_info of /generate and in /model_info; changes nothing else.",
+    )
     load_format: Annotated[str, BeforeValidator(loader_name), Option(MODEL, "LOADER")] = Field(
         default=AUTO, description="Loader plugin that reads the model files; auto: the one that recognises them."
     )

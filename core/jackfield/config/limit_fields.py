@@ -101,7 +101,7 @@ class LimitFields(BaseModel):
         default=1 << 18, description="The same for a request that streams, whose events may each repeat them."
     )
     max_cache_salt_length: Annotated[Positive, Option(LIMITS, "CHARS")] = Field(
-        default=256, description="Longest cache_salt, in characters."
+        default=256, description="Longest cache_salt and extra_key, in characters."
     )
     max_tenant_length: Annotated[Positive, Option(LIMITS, "CHARS")] = Field(
         default=256, description="Longest tenant, in characters."

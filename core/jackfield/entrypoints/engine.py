@@ -99,6 +99,7 @@ class Engine:
         stream: Literal[False] = ...,
         rid: str | Sequence[str] | None = ...,
         cache_salt: str | Sequence[str | None] | None = ...,
+        extra_key: str | Sequence[str | None] | None = ...,
         priority: int | Sequence[int | None] | None = ...,
         tenant: str | Sequence[str | None] | None = ...,
         deadline_s: float | Sequence[float | None] | None = ...,
@@ -108,6 +109,7 @@ class Engine:
         top_logprobs_num: int | Sequence[int | None] | None = ...,
         token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = ...,
         return_text_in_logprobs: bool | None = ...,
+        return_prompt_token_ids: bool | None = ...,
     ) -> Any: ...
 
     @overload
@@ -120,6 +122,7 @@ class Engine:
         stream: Literal[True],
         rid: str | Sequence[str] | None = ...,
         cache_salt: str | Sequence[str | None] | None = ...,
+        extra_key: str | Sequence[str | None] | None = ...,
         priority: int | Sequence[int | None] | None = ...,
         tenant: str | Sequence[str | None] | None = ...,
         deadline_s: float | Sequence[float | None] | None = ...,
@@ -129,6 +132,7 @@ class Engine:
         top_logprobs_num: int | Sequence[int | None] | None = ...,
         token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = ...,
         return_text_in_logprobs: bool | None = ...,
+        return_prompt_token_ids: bool | None = ...,
     ) -> AnswerStream[Answer]: ...
 
     def generate(
@@ -140,6 +144,7 @@ class Engine:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         cache_salt: str | Sequence[str | None] | None = None,
+        extra_key: str | Sequence[str | None] | None = None,
         priority: int | Sequence[int | None] | None = None,
         tenant: str | Sequence[str | None] | None = None,
         deadline_s: float | Sequence[float | None] | None = None,
@@ -149,6 +154,7 @@ class Engine:
         top_logprobs_num: int | Sequence[int | None] | None = None,
         token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
         return_text_in_logprobs: bool | None = None,
+        return_prompt_token_ids: bool | None = None,
     ) -> Any:
         """Complete one prompt, or a batch of them.
 
@@ -158,12 +164,14 @@ class Engine:
                           each prompt, prompt by prompt
         stream            yield answers as they grow; text and ids are cumulative, and with a batch each has "index"
         cache_salt        a secret text, or one a prompt: cached prefixes are shared only with requests of the same salt
+        extra_key         the same with a text that is no secret
         priority, tenant, deadline_s   what schedule policies may look at, or one a prompt: an int32, higher is more
                           urgent; on whose account, a text; seconds from arrival, which order and end nothing
         session_params    go on with a session: {"id", "rid", "offset", "replace", "drop_previous_output"}, see `open_session`
         return_logprob    give, in `meta_info`, the log-probability of each output token, of the model's raw logits; with
                           `logprob_start_len` those of the prompt after that position too, with `top_logprobs_num` the
                           likeliest tokens, with `token_ids_logprob` those ids, each as [value, id, text or None]
+        return_prompt_token_ids   give the prompt's ids too, as `prompt_token_ids` of the complete answer
 
         Returns one answer {text, output_ids, meta_info} or, for a list, the answers in its order. Raises RequestError
         naming the field for what cannot be done, and for a request that the scheduler refused or that failed.
@@ -175,6 +183,7 @@ class Engine:
             stream=stream,
             rid=rid,
             cache_salt=cache_salt,
+            extra_key=extra_key,
             priority=priority,
             tenant=tenant,
             deadline_s=deadline_s,
@@ -184,6 +193,7 @@ class Engine:
             top_logprobs_num=top_logprobs_num,
             token_ids_logprob=token_ids_logprob,
             return_text_in_logprobs=return_text_in_logprobs,
+            return_prompt_token_ids=return_prompt_token_ids,
         )
         call = self._mover.submit(request)
         if stream:
@@ -328,6 +338,7 @@ class Engine:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         cache_salt: str | Sequence[str | None] | None = None,
+        extra_key: str | Sequence[str | None] | None = None,
         priority: int | Sequence[int | None] | None = None,
         tenant: str | Sequence[str | None] | None = None,
         deadline_s: float | Sequence[float | None] | None = None,
@@ -337,6 +348,7 @@ class Engine:
         top_logprobs_num: int | Sequence[int | None] | None = None,
         token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
         return_text_in_logprobs: bool | None = None,
+        return_prompt_token_ids: bool | None = None,
     ) -> Any:
         """As `generate`, for a running event loop, which is never blocked: `await` gives the answer, or with `stream` an
         async iterator of growing answers."""
@@ -347,6 +359,7 @@ class Engine:
             stream=stream,
             rid=rid,
             cache_salt=cache_salt,
+            extra_key=extra_key,
             priority=priority,
             tenant=tenant,
             deadline_s=deadline_s,
@@ -356,6 +369,7 @@ class Engine:
             top_logprobs_num=top_logprobs_num,
             token_ids_logprob=token_ids_logprob,
             return_text_in_logprobs=return_text_in_logprobs,
+            return_prompt_token_ids=return_prompt_token_ids,
         )
         call = await submit_async(self._mover, request)
         if stream:

@@ -108,6 +108,7 @@ def build_main(
             worker=worker_features(plan),
             processors=processors,
             grammars=grammars,
+            weight_version=plan.args.weight_version,
             to_scheduler=to_scheduler,
             inbox=inbox,
             clock=clock,

@@ -116,6 +116,7 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     names   other ids under which people know it, that of its answer first; not unique
 
     priority, tenant, deadline   see `managers.scheduling_fields`
+    cache_salt, extra_key        cached prefixes are shared only where both are the same
     token_types   a byte for each of `input_ids`: to which of its texts it belongs; empty: all are 0
     """
 
@@ -127,6 +128,7 @@ class TokenizedGenerateRequest(Message, frozen=True, kw_only=True):
     tenant: str | None = None
     deadline: float | None = None
     cache_salt: str | None = None
+    extra_key: str | None = None
     names: tuple[str, ...] = ()
     logprobs: LogprobParams | None = None
     token_types: bytes = b""
@@ -284,6 +286,7 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ids              new tokens, the stop token included
     finish           set exactly once a request, on its last entry; by then the scheduler holds nothing of it
     prompt_tokens, cached_tokens, retractions   set on the last entry
+    tier_tokens      on the last entry: KV tier -> how many of the cached tokens it had kept
     stage_times      on the last entry: seconds in the scheduler by stage ("queue", "prefill", "decode")
     stack_epoch      on the last entry: of the stack that decided the step with which it ended
     logprobs         an entry for each of `ids`; prompt_logprobs: of prompt tokens, those that follow what was sent before.
@@ -296,6 +299,7 @@ class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     finish: FinishReason | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    tier_tokens: dict[str, int] = {}
     retractions: int = 0
     stage_times: dict[str, float] = {}
     logprobs: TokenLogprobs | None = None
@@ -337,6 +341,7 @@ class TextOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_scheduler: bool = False
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    tier_tokens: dict[str, int] = {}
     retractions: int = 0
     stage_times: dict[str, float] = {}
     logprobs: TokenLogprobs | None = None

@@ -70,6 +70,7 @@ class TokenizerManager:
         worker: WorkerFeatures | None = None,
         processors: Processors | None = None,
         grammars: Grammars | None = None,
+        weight_version: str = "default",
         to_scheduler: Sender,
         inbox: Receiver,
         clock: Clock,
@@ -100,6 +101,7 @@ class TokenizerManager:
             sessions=self.sessions,
             clock=clock,
             grammars=grammars,
+            weight_version=weight_version,
         )
         self._live = LiveRequests(self.sessions, clock)
         self._events = RequestEvents(observers, metrics)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.http.servers import Server, serving
 
-FLAGS = ("--dtype", "float32", "--max-total-tokens", "4096", "--check-invariants", "step")
+FLAGS = ("--dtype", "float32", "--max-total-tokens", "4096", "--check-invariants", "step", "--metrics", "prometheus")
 
 
 @pytest.fixture(scope="session")

@@ -125,6 +125,12 @@ def test_each_level_has_more() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_no_logs_leaves_what_accounting_needs(level: int) -> None:
+    told, plain = line_of(level, no_logs=True), line_of(0)
+    assert {**told, "time": ""} == {**plain, "time": ""}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_b82_salts_sessions_and_keys_are_in_no_line(level: int, form: str) -> None:
     sampling = {"stop": [KEY], "max_new_tokens": 1}

@@ -49,6 +49,8 @@ def test_what_was_evicted_comes_back(rule: TierRule, page_size: int) -> None:
     run.settle()
     assert run.answers[again].ids == run.answers[first].ids == answers([A], 4)[0]
     assert run.answers[again].last.cached_tokens == 40
+    assert run.answers[again].last.tier_tokens == {"t0": 40}
+    assert run.answers[first].last.tier_tokens == {}
     assert (run.loads["loads"], run.loads["loaded_tokens"]) == (1, 40)
     run.assert_at_rest()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.fields.cache_salt import cache_salts
+from jackfield.managers.fields.cache_salt import cache_salts, extra_keys
 from jackfield.managers.fields.limits import DEFAULT_LIMITS
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.scheduler.request import cache_namespace
@@ -56,5 +56,17 @@ def test_the_namespace_holds_a_hash_and_the_weight_version() -> None:
     assert len(cache_namespace("7", 0, "x" * DEFAULT_LIMITS.max_cache_salt_length)) == len(salted)
 
 
+def test_an_extra_key_divides_the_namespace_once_more() -> None:
+    parts = [("a", "b"), ("b", "a"), (None, "a"), ("a", None), (None, None), (None, "b"), ("ab", None)]
+    namespaces = [cache_namespace("7", 0, *salt_and_key) for salt_and_key in parts]
+    assert len(set(namespaces)) == len(parts)
+    assert namespaces[0] == cache_namespace("7", 0, "a", "b")
+    assert list(extra_keys(["x", None], 2)) == ["x", None]
+    for wrong in ("", 5, ["x"], "x" * 257):
+        with pytest.raises(RequestError) as caught:
+            extra_keys(wrong, 2)
+        assert caught.value.param == "extra_key"
+
+
 def test_a_request_does_not_show_its_salt() -> None:
-    assert "hunter2" not in repr(GenerateRequest(prompt="a", cache_salt="hunter2"))
+    assert "hunter2" not in repr(GenerateRequest(prompt="a", cache_salt="hunter2", extra_key="hunter2"))

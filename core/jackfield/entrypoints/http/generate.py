@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 
 from jackfield.entrypoints.calls import Answer, final_answer, news
@@ -19,7 +20,7 @@ from jackfield.managers.fields.not_yet import NOT_YET, refuse_not_yet
 from jackfield.managers.requests.generate_request import GenerateRequest
 from jackfield.managers.requests.req_state import ReqState
 
-_IMPLEMENTED = (
+_TAKEN = (
     "text",
     "input_ids",
     "sampling_params",
@@ -35,9 +36,21 @@ _IMPLEMENTED = (
     "top_logprobs_num",
     "token_ids_logprob",
     "return_text_in_logprobs",
+    "return_prompt_token_ids",
+    "extra_key",
     "log_metrics",
+    "no_logs",
 )
-_NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in _IMPLEMENTED)
+_UNUSED = (
+    "routing_key",
+    "conversation_id",
+    "custom_labels",
+    "external_trace_header",
+    "received_time",
+    "validation_time",
+    "kv_hints",
+)
+_NOT_YET = tuple(name for name in GenerateBody.model_fields if name not in (*_TAKEN, *_UNUSED))
 
 
 async def generate(exchange: Exchange) -> Reply:
@@ -51,6 +64,8 @@ async def generate(exchange: Exchange) -> Reply:
     call = await exchange.submit(lambda: request)
     if not request.stream:
         answers = await service.answers(call, final_answer)
+        for answer in answers:
+            _stamp(answer)
         return json_response(answers if request.is_batch else answers[0])
     batched = request.is_batch
     updates = service.news(call, lambda states: _updates(states, batched, service.args.incremental_streaming_output))
@@ -82,6 +97,9 @@ def _request(exchange: Exchange, body: GenerateBody) -> GenerateRequest:
         top_logprobs_num=body.top_logprobs_num,
         token_ids_logprob=body.token_ids_logprob,
         return_text_in_logprobs=body.return_text_in_logprobs,
+        return_prompt_token_ids=body.return_prompt_token_ids,
+        extra_key=body.extra_key,
+        log_metrics=body.log_metrics,
     )
 
 
@@ -102,7 +120,15 @@ def _updates(states: Sequence[ReqState], batched: bool, incremental: bool) -> li
             state = by_index[answer.get("index", 0)]
             answer["text"], answer["output_ids"] = state.delta()
             answer["meta_info"] = state.meta_info(state.new_entries())
+    for answer in answers:
+        _stamp(answer)
     return answers
+
+
+def _stamp(answer: Answer) -> None:
+    """A complete answer says when it went out."""
+    if answer["meta_info"]["finish_reason"] is not None:
+        answer["meta_info"]["response_sent_to_client_ts"] = time.time()
 
 
 async def _events(first: list[Answer], updates: AsyncGenerator[list[Answer], None]) -> AsyncGenerator[bytes, None]:

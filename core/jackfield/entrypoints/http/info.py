@@ -77,6 +77,7 @@ async def model_info(exchange: Exchange) -> Reply:
         {
             "model_path": replica.args.model_path or replica.model_name,
             "served_model_name": replica.model_name,
+            "weight_version": replica.args.weight_version,
             "is_generation": limits.pooling is None,
             "task": task_of(limits.pooling),
             "embedding_size": limits.pooling.width if task_of(limits.pooling) == EMBEDDING and limits.pooling else None,

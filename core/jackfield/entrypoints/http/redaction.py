@@ -12,7 +12,9 @@ from typing import Any
 
 HIDDEN = "***"
 
-SECRET_FIELDS = frozenset({"cache_salt", "session_id", "session_params", "api_key", "authorization", "x-api-key"})
+SECRET_FIELDS = frozenset(
+    {"cache_salt", "extra_key", "session_id", "session_params", "api_key", "authorization", "x-api-key"}
+)
 """Whoever knows a salt or a session's id may learn or continue what was said under it."""
 
 _SHORTEST_KEY = 4

@@ -6,6 +6,8 @@ Levels (--log-requests-level), each with what the one before has:
   2  the request and its answers, the first characters of them
   3  all of both
 
+A request of `/generate` with `no_logs` has the first level alone, whatever is set.
+
 It never holds a key or a header; salts and sessions are hidden (`redaction`). All that a client wrote stands in JSON strings of
 ASCII, so that no request can forge a line. It is written to standard error by a logger of its own, `jackfield.requests`, whatever
 --log-level says.
@@ -106,11 +108,16 @@ class RequestLog:
             told["requests"] = answers[:MOST_LISTED]
         if ended.body is not None:
             sent = _as_mapping(ended.body)
-            if self._level >= 1:
+            level = self._level
+            if sent.get("no_logs") is True:
+                level = 0
+                for answer in answers:
+                    answer.pop("text", None)
+            if level >= 1:
                 told["parameters"] = self._redaction.value(
                     {name: value for name, value in sent.items() if name in PARAMETERS}, PARTIAL_CHARS
                 )
-            if self._level >= 2:
+            if level >= 2:
                 told["body"] = self._redaction.value(sent, self._most)
         told = {name: value for name, value in told.items() if value is not None}
         if self._json:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jackfield.ipc.messages import LogprobParams, SamplingParams, TokenizedGenerateRequest
 from jackfield.managers.errors import RequestError
+from jackfield.managers.fields.checks import refused
 from jackfield.managers.fields.choices import choices_asked
 from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.fields.logprobs import LogprobFields, check_prompt_values, prompt_values
@@ -26,7 +27,7 @@ from jackfield.managers.requests.limits import ReplicaLimits
 from jackfield.managers.requests.pooled_builder import PooledBuilder
 from jackfield.managers.requests.pooled_request import AnyRequest, PooledRequest
 from jackfield.managers.requests.prompts import Prompt, checked_ids, prompts_of
-from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.requests.req_state import ReqState, Wishes
 from jackfield.managers.sessions.sessions import Resumption, Sessions
 from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
@@ -41,6 +42,7 @@ class RequestBuilder:
     worker       what the worker can be asked for
     processors   checks a request's `logits_processors`; None: there are none
     grammars     checks what an answer has to keep to; None: this run does none
+    weight_version   what the operator calls the weights; told with answers
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class RequestBuilder:
         sessions: Sessions,
         clock: Clock,
         grammars: Grammars | None = None,
+        weight_version: str = "default",
     ) -> None:
+        self._weight_version = weight_version
         self._grammars = grammars
         self._tokenizer = tokenizer
         self._limits = limits
@@ -73,6 +77,9 @@ class RequestBuilder:
         if not isinstance(call.stream, bool):
             # Unchecked it would only fail where the scheduler decodes the message, which ends the replica.
             raise RequestError(f"stream must be true or false, not {call.stream!r}", param="stream")
+        for name in ("return_prompt_token_ids", "log_metrics"):
+            if not isinstance(getattr(call, name), bool | None):
+                raise refused(name, "true or false", getattr(call, name))
         prompts = prompts_of(call, has_tokenizer=self._tokenizer is not None, limits=self._limits.requests)
         n = choices_asked([prompt.sampling for prompt in prompts], self._limits.requests)
         resumption = self._resumption(call)
@@ -132,6 +139,11 @@ class RequestBuilder:
             now=began,
             logprobs=None if wanted is None else LogprobLog(wanted, tokens[wanted.start :], tokens[-CONTEXT:]),
             token_text=self._tokenizer.token_text if self._tokenizer and wanted and wanted.texts else None,
+            wishes=Wishes(
+                prompt_ids=tokens if call.return_prompt_token_ids else None,
+                metrics=call.log_metrics is not False,
+                weight_version=self._weight_version,
+            ),
         )
         state.times.add(RequestStage.TOKENIZE, self._clock.now() - began)
         if granted != params.max_new_tokens:
@@ -151,6 +163,7 @@ class RequestBuilder:
             tenant=prompt.scheduling.tenant,
             deadline=prompt.scheduling.deadline,
             cache_salt=prompt.cache_salt,
+            extra_key=prompt.extra_key,
             names=tuple(name for name in (prompt.label, call.call_id) if name is not None),
             logprobs=wanted,
         )

@@ -44,6 +44,7 @@ class CheckedRequest:
             call_label=first.label,
             logprobs=None if first.logprobs is None else first.logprobs.fresh(),
             token_text=first.token_text,
+            wishes=first.wishes,
         )
         if choice == 0:
             state.times = first.times  # the prompt was tokenized once

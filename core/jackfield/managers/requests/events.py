@@ -22,8 +22,8 @@ class RequestEvents:
     def received(self, checked: Sequence[CheckedRequest]) -> None:
         if self.muted:
             return
-        if self._metrics is not None:
-            self._metrics.received(len(checked))
+        if self._metrics is not None and (count := sum(one.state.wishes.metrics for one in checked)):
+            self._metrics.received(count)
         if self._observers is None or not self._observers.listens("jackfield_requests_received"):
             return
         self._observers.notify(
@@ -45,10 +45,10 @@ class RequestEvents:
         if self.muted:
             return
         if self._metrics is not None:
-            if grown:
-                self._metrics.progressed(grown, now)
-            if closed:
-                self._metrics.ended(closed, now)
+            if seen := [(state, tokens) for state, tokens in grown if state.wishes.metrics]:
+                self._metrics.progressed(seen, now)
+            if over := [state for state in closed if state.wishes.metrics]:
+                self._metrics.ended(over, now)
         if not closed or self._observers is None or not self._observers.listens("jackfield_requests_finished"):
             return
         self._observers.notify(

@@ -18,9 +18,11 @@ class GenerateRequest:
     sampling_params    a mapping, or one a prompt; `n` above 1 makes n answers of each prompt
     rid                the client's own id, or one a prompt; with n above 1 the answers have it with their number
     call_id            a further id by which people know the call: X-Request-Id
-    cache_salt         see `cache_salt`, or one a prompt
+    cache_salt, extra_key   see `cache_salt`, or one a prompt
     priority, tenant, deadline_s   see `scheduling_fields`, or one a prompt
     session_params     a mapping, see `session_params`; for one prompt with one answer
+    return_prompt_token_ids   give the prompt's ids with the complete answer
+    log_metrics        False: it counts in no metric of the main process
     return_logprob .. return_text_in_logprobs   see `fields.logprobs`, or one a prompt (but the last)
     """
 
@@ -31,6 +33,7 @@ class GenerateRequest:
     rid: str | Sequence[str] | None = None
     call_id: str | None = None
     cache_salt: str | Sequence[str | None] | None = field(default=None, repr=False)
+    extra_key: str | Sequence[str | None] | None = field(default=None, repr=False)
     priority: int | Sequence[int | None] | None = None
     tenant: str | Sequence[str | None] | None = None
     deadline_s: float | Sequence[float | None] | None = None
@@ -40,6 +43,8 @@ class GenerateRequest:
     top_logprobs_num: int | Sequence[int | None] | None = None
     token_ids_logprob: Sequence[int] | Sequence[Sequence[int] | None] | None = None
     return_text_in_logprobs: bool | None = None
+    return_prompt_token_ids: bool | None = None
+    log_metrics: bool | None = None
 
     @property
     def is_batch(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jackfield.managers.errors import RequestError, shown
-from jackfield.managers.fields.cache_salt import cache_salts
+from jackfield.managers.fields.cache_salt import cache_salts, extra_keys
 from jackfield.managers.fields.checks import of_kind_for_each
 from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.logprobs import LogprobFields, logprob_fields
@@ -30,6 +30,7 @@ class Prompt:
     sampling: Mapping[str, Any]
     label: str | None
     cache_salt: str | None = field(repr=False)
+    extra_key: str | None = field(repr=False)
     scheduling: SchedulingFields
     logprobs: LogprobFields | None
 
@@ -50,6 +51,7 @@ def prompts_of(call: GenerateRequest, *, has_tokenizer: bool, limits: RequestLim
                     param="rid",
                 )
     salts = cache_salts(call.cache_salt, count, limits)
+    keys = extra_keys(call.extra_key, count, limits)
     scheduling = scheduling_fields(call.priority, call.tenant, call.deadline_s, count, limits)
     logprobs = logprob_fields(
         call.return_logprob,
@@ -67,6 +69,7 @@ def prompts_of(call: GenerateRequest, *, has_tokenizer: bool, limits: RequestLim
             sampling=sampling[i],
             label=labels[i],
             cache_salt=salts[i],
+            extra_key=keys[i],
             scheduling=scheduling[i],
             logprobs=logprobs[i],
         )

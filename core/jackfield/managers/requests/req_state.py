@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jackfield.ipc.messages import FinishReason, SamplingParams, TextOutput
@@ -9,6 +11,20 @@ from jackfield.managers.logprobs.entries import LogprobLog
 from jackfield.managers.logprobs.native import TokenText, native_logprobs
 from jackfield.managers.sessions.sessions import Turn
 from jackfield.observability.stages import RequestStage, StageTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What goes with an answer beside it.
+
+    prompt_ids       given with the complete answer; None: not asked for
+    metrics          whether it counts in the metrics of the main process
+    weight_version   what the operator calls the weights
+    """
+
+    prompt_ids: Sequence[int] | None = None
+    metrics: bool = True
+    weight_version: str = "default"
 
 
 class ReqState:
@@ -23,6 +39,8 @@ class ReqState:
     turn         its turn of a session, if it is one
     pooled       in a run that pools: float32, little-endian, when it ended well
     told         the complete answer was given to whoever streams it
+    tier_tokens  KV tier -> how many of `cached_tokens` it had kept, when it is `closed`
+    wishes       what the client wants told, and is told, beside the answer
     logprobs     what came of log-probabilities; None: not asked for. token_text: a token alone as text, where the native
                  answer is to name tokens by text
     last_token_at   when its newest tokens came, kept by `RequestMetrics`
@@ -42,6 +60,7 @@ class ReqState:
         call_label: str | None = None,
         logprobs: LogprobLog | None = None,
         token_text: TokenText | None = None,
+        wishes: Wishes = Wishes(),
     ) -> None:
         self.rid = rid
         self.label = label
@@ -61,7 +80,9 @@ class ReqState:
         self.told = False
         self.turn: Turn | None = None
         self.stack: tuple[int, str] | None = None
+        self.wishes = wishes
         self.cached_tokens = 0
+        self.tier_tokens: dict[str, int] = {}
         self.retractions = 0
         self.pooled = b""
         self.output_ids: list[int] = []
@@ -134,6 +155,7 @@ class ReqState:
         if output.closed:
             self.closed = True
             self.cached_tokens = output.cached_tokens
+            self.tier_tokens = output.tier_tokens
             self.retractions = output.retractions
         for stage, seconds in output.stage_times.items():
             self.times.add(RequestStage(stage), seconds)
@@ -141,7 +163,10 @@ class ReqState:
     def answer(self) -> dict[str, Any]:
         """The answer so far, in the shape of SGLang's `/generate`: text and ids are cumulative."""
         self._ids_told = len(self.output_ids)
-        return {"text": self.text, "output_ids": list(self.output_ids), "meta_info": self.meta_info()}
+        answer = {"text": self.text, "output_ids": list(self.output_ids), "meta_info": self.meta_info()}
+        if self.wishes.prompt_ids is not None and self.finish is not None:
+            answer["prompt_token_ids"] = list(self.wishes.prompt_ids)
+        return answer
 
     def meta_info(self, entries_from: int = 0) -> dict[str, Any]:
         """Counts, finish reason and, at the end, times. entries_from: the first output token whose log-probabilities are
@@ -153,6 +178,7 @@ class ReqState:
             "completion_tokens": len(self.output_ids),
             "cached_tokens": self.cached_tokens,
             "num_retractions": self.retractions,
+            "weight_version": self.wishes.weight_version,
             **self.logprobs_since(entries_from),
         }
         if self.finished_at is not None:
@@ -160,6 +186,9 @@ class ReqState:
             seconds = self.times.seconds()
             if self.stack is not None:
                 meta["stack_epoch"], meta["stack_hash"] = self.stack
+            from_tiers = sum(self.tier_tokens.values())
+            meta["cached_tokens_details"] = {"device": self.cached_tokens - from_tiers, **self.tier_tokens}
+            meta["queue_time"] = seconds.get(RequestStage.QUEUE.value, 0.0)
             meta["stage_times"] = {stage.value: seconds.get(stage.value, 0.0) for stage in RequestStage}
         return meta
 

@@ -64,7 +64,7 @@ class Intake:
             prompt=np.array(message.input_ids, dtype=np.int32),
             max_new_tokens=granted,
             seed=request_seed(config.seed, self._uid, message.sampling.seed),
-            namespace=cache_namespace(config.weight_version, 0, message.cache_salt),
+            namespace=cache_namespace(config.weight_version, 0, message.cache_salt, message.extra_key),
             now=now,
             eos_ids=config.eos_token_ids,
             whole=config.whole_prompts,

@@ -21,6 +21,11 @@ class Tiers(Protocol):
 
     def clear(self) -> None: ...
 
+    def kept(self, uid: int, cached: int) -> dict[str, int]:
+        """Of a request's `cached` first tokens, how many each tier had kept and gave back for it; none is not told. Asked
+        once, when the request is over."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:

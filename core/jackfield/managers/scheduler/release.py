@@ -94,7 +94,11 @@ class Releaser:
             ended.append(request.uid)
             self._lives.ended(request, ending.finish, now)
             cached = request.cached_tokens or 0
-            self._outbox.finish(request, ending.ids, ending.finish, cached, retractions, ending.logprobs, ending.pooled)
+            tiers = self._memory.tiers
+            kept = {} if tiers is None else tiers.kept(request.uid, cached)
+            self._outbox.finish(
+                request, ending.ids, ending.finish, cached, kept, retractions, ending.logprobs, ending.pooled
+            )
         if waiting_rows:
             self._waiting.drop(np.array(waiting_rows, dtype=np.intp))
         if running_rows:

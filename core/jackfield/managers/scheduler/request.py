@@ -26,13 +26,17 @@ class RequestState(enum.Enum):
     FINISHED = "finished"
 
 
-def cache_namespace(weight_version: str, adapter: int, salt: str | None) -> bytes:
-    """The part of a cache key that keeps weights, adapters and salts apart; unambiguous for any strings.
+def cache_namespace(weight_version: str, adapter: int, salt: str | None, extra_key: str | None = None) -> bytes:
+    """The part of a cache key that keeps weights, adapters, salts and extra keys apart; unambiguous for any strings.
 
     A salt goes in as a hash: namespaces are told to observers in cache events, and the salt is the client's secret.
     """
-    hashed = None if salt is None else hashlib.blake2b(salt.encode(), digest_size=16).digest()
-    return msgspec.msgpack.encode((weight_version, adapter, hashed))
+    kept = [weight_version, adapter, _hashed(salt)]
+    return msgspec.msgpack.encode(kept if extra_key is None else [*kept, _hashed(extra_key)])
+
+
+def _hashed(text: str | None) -> bytes | None:
+    return None if text is None else hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _end_ids(sampling: SamplingParams, eos_ids: tuple[int, ...]) -> NDArray[np.int32]:

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 NotYet = Annotated[Any, Field(description="Not supported by this version: refused unless it asks for nothing.")]
 """A field that this version knows and does not implement; `managers.not_yet` has the values that pass."""
 
+Unused = Annotated[Any, Field(description="Accepted and without effect here.")]
+"""A field of SGLang's that means nothing on one node, and that SGLang itself ignores unless it is set up for it."""
+
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Strict()]
 Size = Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, RootModel
 
-from jackfield.entrypoints.http.schemas.common import Answer, Flag, Native, NotYet, Text
+from jackfield.entrypoints.http.schemas.common import Answer, Flag, Native, NotYet, Text, Unused
 
 
 class GenerateBody(Native):
@@ -50,7 +50,27 @@ class GenerateBody(Native):
     top_logprobs_num: Any = Field(None, description="How many of the likeliest tokens go with each, at most 100.")
     token_ids_logprob: Any = Field(None, description="Up to 100 token ids whose values go with each.")
     return_text_in_logprobs: Any = Field(None, description="Name tokens by text too.")
-    log_metrics: Flag | None = Field(None, description="Accepted and without effect.")
+    return_prompt_token_ids: Flag | None = Field(
+        None, description="Give the prompt's ids as `prompt_token_ids`; in a stream, with the last event of the answer."
+    )
+    extra_key: Any = Field(
+        None,
+        description="Cached prefixes are shared only with requests of the same extra key, as with `cache_salt`. Or a list, one a "
+        "prompt.",
+    )
+    log_metrics: Flag | None = Field(
+        None, description="false: it counts in no metric of requests, tokens and latencies."
+    )
+    no_logs: Flag | None = Field(
+        None, description="true: the request log has neither its parameters nor its texts, whatever its level."
+    )
+    routing_key: Unused = None
+    conversation_id: Unused = None
+    custom_labels: Unused = None
+    external_trace_header: Unused = None
+    received_time: Unused = None
+    validation_time: Unused = None
+    kv_hints: Unused = None
     input_embeds: NotYet = None
     image_data: NotYet = None
     video_data: NotYet = None
@@ -58,15 +78,19 @@ class GenerateBody(Native):
     modalities: NotYet = None
     return_hidden_states: NotYet = None
     return_routed_experts: NotYet = None
-    return_prompt_token_ids: NotYet = None
     return_entropy: NotYet = None
     session_id: NotYet = None
     lora_path: NotYet = None
     custom_logit_processor: NotYet = None
-    extra_key: NotYet = None
     bootstrap_host: NotYet = None
     bootstrap_port: NotYet = None
     bootstrap_room: NotYet = None
+    bootstrap_pair_key: NotYet = None
+    routed_dp_rank: NotYet = None
+    data_parallel_rank: NotYet = None
+    disagg_prefill_dp_rank: NotYet = None
+    mm_hashes: NotYet = None
+    routed_experts_start_len: NotYet = None
     background: NotYet = None
     require_reasoning: NotYet = None
     max_thinking_tokens: NotYet = None
@@ -82,8 +106,18 @@ class GenerateMeta(Answer):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    weight_version: str = Field(description="What the operator calls the weights (--weight-version).")
     num_retractions: int = Field(description="How often it gave its memory back and was computed again.")
     e2e_latency: float | None = Field(None, description="Seconds; with the complete answer.")
+    queue_time: float | None = Field(None, description="Seconds in the waiting queue; with the complete answer.")
+    response_sent_to_client_ts: float | None = Field(
+        None, description="When the complete answer was handed to the connection: seconds since the epoch."
+    )
+    cached_tokens_details: dict[str, int] | None = Field(
+        None,
+        description="With the complete answer: of `cached_tokens`, how many the prefix cache had (device), and how many each KV "
+        "tier had, by its name.",
+    )
     stage_times: dict[str, float] | None = Field(None, description="Seconds by stage; with the complete answer.")
     stack_epoch: int | None = Field(
         None, description="Of the stack that decided the step with which it ended: 0, and one more after each swap."
@@ -106,6 +140,7 @@ class GenerateAnswer(Answer):
     text: str
     output_ids: list[int]
     meta_info: GenerateMeta
+    prompt_token_ids: list[int] | None = Field(None, description="With `return_prompt_token_ids`.")
     index: int | None = Field(None, description="In streams of a batch: the prompt's position.")
 
 

@@ -7,7 +7,7 @@ copy is made, and the slots enter the cache by an ordinary commit. Whatever goes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 import numpy as np
@@ -38,12 +38,15 @@ class LoadCounts:
 
 @dataclass
 class _Load:
-    """first: number of the first block; parts: what came of each tier asked, in order; asked: blocks that each was asked for."""
+    """first: number of the first block; parts: what came of each tier asked, in order; asked: blocks that each was asked for;
+    names: of these tiers; given: tier -> positions of the prompt that came of it, begin and end."""
 
     request: GateRequest
     first: int
     parts: list[list[bytes] | None]
     asked: list[int]
+    names: list[str]
+    given: list[tuple[str, int, int]] = field(default_factory=list)
     loading: Loading | None = None
     cancelled: bool = False
 
@@ -73,6 +76,7 @@ class LoadGate(Gate):
         self._loads: dict[int, _Load] = {}  # uid -> its load
         self._writes: dict[int, _Load] = {}  # ticket -> its load
         self._done: list[GateEvent] = []  # of copies
+        self._given: dict[int, list[tuple[str, int, int]]] = {}  # uid -> what its load brought, until it is over
         self._fetched: SimpleQueue[tuple[int, int, list[bytes]]] = SimpleQueue()
 
     def enter(self, request: GateRequest) -> GateAnswer:
@@ -89,7 +93,13 @@ class LoadGate(Gate):
         found = sum(len(part) for _, part in plan)
         if not plan or (first + found) * block - cached < plan[0][0].rule.min_load_tokens:
             return GateAnswer.OPEN
-        load = _Load(request=request, first=first, parts=[None] * len(plan), asked=[len(part) for _, part in plan])
+        load = _Load(
+            request=request,
+            first=first,
+            parts=[None] * len(plan),
+            asked=[len(part) for _, part in plan],
+            names=[runner.name.partition(".")[2] for runner, _ in plan],
+        )
         self._loads[request.uid] = load
         for number, (runner, part) in enumerate(plan):
             runner.get(part, _teller(self._fetched, request.uid, number))
@@ -123,6 +133,8 @@ class LoadGate(Gate):
             self.counts.loaded_tokens += len(load.loading.slots)
             self._memory.finish_load(load.loading)
         if not load.cancelled:
+            if not moved.error:
+                self._given[load.request.uid] = load.given
             del self._loads[load.request.uid]
             self._done.append(GateEvent(uid=load.request.uid))
         return True
@@ -131,6 +143,14 @@ class LoadGate(Gate):
         """A copy that is under way is brought to its end: its slots are not free before, and then the KV is there."""
         load = self._loads.pop(uid)
         load.cancelled = True
+
+    def kept(self, uid: int, cached: int) -> dict[str, int]:
+        """See `Tiers.kept`."""
+        told: dict[str, int] = {}
+        for name, begin, end in self._given.pop(uid, ()):
+            if (tokens := min(end, cached) - begin) > 0:
+                told[name] = told.get(name, 0) + tokens
+        return told
 
     @property
     def pending(self) -> int:
@@ -153,8 +173,11 @@ class LoadGate(Gate):
     def _begin(self, load: _Load) -> bool:
         """All that there is was fetched: take slots and copy. False if there is nothing to copy."""
         blocks: list[bytes] = []
-        for asked, part in zip(load.asked, load.parts, strict=True):
+        given: list[tuple[str, int, int]] = []
+        for name, asked, part in zip(load.names, load.asked, load.parts, strict=True):
+            begin = (load.first + len(blocks)) * self._block
             blocks += part or []
+            given.append((name, begin, (load.first + len(blocks)) * self._block))
             if len(part or []) < asked:
                 break
         load.parts = []
@@ -166,6 +189,9 @@ class LoadGate(Gate):
         if loading is None:
             self.counts.no_room += 1
             return False
+        # What the cache held when the copy began is the cache's.
+        own = loading.lease.length
+        load.given = [(name, max(begin, own), stop) for name, begin, stop in given]
         data = np.frombuffer(b"".join(blocks), dtype=np.uint8).reshape(-1, self._mover.bytes_per_slot)
         load.loading = loading
         self._writes[self._mover.write(loading.slots, data[loading.lease.length - base :])] = load

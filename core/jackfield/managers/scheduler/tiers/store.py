@@ -73,6 +73,9 @@ class KVTiers:
         for runner in self._runners:
             runner.clear()
 
+    def kept(self, uid: int, cached: int) -> dict[str, int]:
+        return self.gate.kept(uid, cached)
+
     def poll(self) -> int:
         """Copies that have ended go on their way. Returns how many loads have ended."""
         ended = self._collect()
