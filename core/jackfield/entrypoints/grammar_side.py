@@ -89,11 +89,12 @@ class _Backend:
         self._plan = plan
         self._plugin = plugin
         self._size = size
+        tokenizer = texts.tokenizer  # taken now: what is kept here must not keep the model's files open
 
         @cache
         def vocab() -> Sequence[bytes]:
-            assert texts.tokenizer is not None  # else the resolution would have chosen no backend
-            return texts.tokenizer.vocabulary(size)
+            assert tokenizer is not None  # else the resolution would have chosen no backend
+            return tokenizer.vocabulary(size)
 
         self.vocab = vocab
 
