@@ -127,7 +127,11 @@ def build_main(
             ),
         ),
         template_manager=TemplateManager(
-            texts.files, plan.args.chat_template, tokenizer, limits=RequestLimits.of(plan.args)
+            texts.files,
+            plan.args.chat_template,
+            tokenizer,
+            limits=RequestLimits.of(plan.args),
+            context_length=min(plan.facts.config.context_length, limits.max_context),
         ),
         parsers=parsers,
     )

@@ -31,6 +31,7 @@ from jackfield.managers.chat.tool_texts import with_tools_in_words
 from jackfield.managers.errors import RequestError
 from jackfield.managers.fields.limits import DEFAULT_LIMITS, RequestLimits
 from jackfield.managers.fields.schema_size import check_schema
+from jackfield.managers.text.text_length import refuse_far_too_long
 from jackfield.managers.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class TemplateManager:
     tokenizer   encodes what `encode` renders; None: only `render`
     now         the date for templates that show one
     limits      the run's ceilings
+    context_length   prompts that are far longer are refused by their beginning; None: none is
 
     A template of the checkpoint that cannot be compiled is logged, and refuses chat requests only: completions work
     without it.
@@ -82,10 +84,12 @@ class TemplateManager:
         *,
         now: Callable[[], datetime] = datetime.now,
         limits: RequestLimits = DEFAULT_LIMITS,
+        context_length: int | None = None,
     ) -> None:
         self._environment = chat_environment(now)
         self._tokenizer = tokenizer
         self._limits = limits
+        self._context_length = context_length
         self._special_tokens = dict(files.special_tokens) if files is not None else {}
         self._templates: dict[str, _Compiled] = {}
         self._problem = "the model has no chat template"
@@ -202,8 +206,14 @@ class TemplateManager:
             raise RequestError("this run has no tokenizer (--skip-tokenizer-init): send input_ids", param="messages")
         literal = LiteralText(self._tokenizer.special_texts)
         text = self._render(literal, messages, **options)
+        if self._context_length is not None:
+            refuse_far_too_long(text, self._context_length, self._beginning, param="messages")
         ids = self._tokenizer.encode_literals(text, literal.literals, param="messages")
         return Prompt(ids=ids, end=text[-PROMPT_END:])
+
+    def _beginning(self, text: str) -> list[int]:
+        assert self._tokenizer is not None
+        return self._tokenizer.encode(text, add_special_tokens=False, param="messages")
 
     def ids_of(self, mark: str) -> list[int]:
         """The ids of a text that a model writes, such as the end of its reasoning; the text of a special token is that token."""

@@ -29,6 +29,7 @@ from jackfield.managers.requests.pooled_request import AnyRequest, PooledRequest
 from jackfield.managers.requests.prompts import Prompt, checked_ids, prompts_of
 from jackfield.managers.requests.req_state import ReqState, Wishes
 from jackfield.managers.sessions.sessions import Resumption, Sessions
+from jackfield.managers.text.text_length import refuse_far_too_long
 from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
 from jackfield.observability.stages import RequestStage
@@ -174,6 +175,7 @@ class RequestBuilder:
         if prompt.ids is None:
             assert prompt.text is not None
             assert self._tokenizer is not None
+            refuse_far_too_long(prompt.text, self._limits.context_length, self._tokenizer.encode)
             param, tokens = "prompt", self._tokenizer.encode(prompt.text)
         else:
             param, tokens = "input_ids", checked_ids(prompt.ids, self._limits.vocab_size, self._limits.context_length)
