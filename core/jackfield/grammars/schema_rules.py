@@ -16,6 +16,7 @@ from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import regex_text
 from jackfield.grammars.schema_keywords import ANNOTATIONS, KEYWORDS
 from jackfield.grammars.schema_walk import Place, escaped, places, read_json
+from jackfield.hookspecs.grammar import GrammarError
 
 _SILENT = ANNOTATIONS | {"$schema", "$id", "$defs", "definitions"}
 
@@ -37,11 +38,19 @@ class SchemaRules:
     further: Sequence[Callable[[Place], None]] = ()
 
 
-def check_schema(source: str, rules: SchemaRules) -> Any:
-    """The schema of a JSON text. Raises GrammarError, with the JSON pointer of what is malformed or not honoured in full."""
+def check_schema(source: str, rules: SchemaRules, *, within: str = "") -> Any:
+    """The schema of a JSON text. Raises GrammarError, with the JSON pointer of what is malformed or not honoured in full.
+
+    within: where the schema lies in something larger, a JSON pointer that goes before the schema's own.
+    """
     schema = read_json(source, "the JSON schema")
-    for place in places(schema):
-        _check_place(place, rules)
+    try:
+        for place in places(schema):
+            _check_place(place, rules)
+    except GrammarError as wrong:
+        if not within:
+            raise
+        raise GrammarError(f"in {within}: {wrong.message}", keyword=within + wrong.keyword) from None
     return schema
 
 

@@ -18,7 +18,7 @@ from jackfield.grammars.ebnf import Ebnf, read_ebnf
 from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import Node
 from jackfield.grammars.schema_walk import read_json
-from jackfield.hookspecs.grammar import GrammarError
+from jackfield.hookspecs.grammar import GrammarContext, GrammarError
 
 MOST_NESTED = 30
 
@@ -292,6 +292,12 @@ def _ends_free(content: Format) -> bool:
     if isinstance(content, Or):
         return any(map(_ends_free, content.elements))
     return isinstance(content, Repeated) and _ends_free(content.content)
+
+
+def special_ids(context: GrammarContext) -> Mapping[str, int]:
+    """Text of each special token -> its id, where the runtime says so."""
+    known: Callable[[], Mapping[str, int]] | None = getattr(context, "special_ids", None)
+    return {} if known is None else known()
 
 
 def token_id(token: Token, special: Mapping[str, int], vocab_size: int) -> int:

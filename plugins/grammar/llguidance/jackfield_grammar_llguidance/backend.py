@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from jackfield.grammars.ebnf import read_ebnf
 from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import regex_text
 from jackfield.grammars.schema_rules import check_schema
+from jackfield.grammars.structural_tags import read_structural_tag, special_ids
 from jackfield.hookspecs import CompiledGrammar, GrammarBackend, GrammarContext, GrammarError, GrammarSpec
+from jackfield_grammar_llguidance.lark import lark_of_ebnf, lark_of_tag
 from jackfield_grammar_llguidance.matcher import LlguidanceGrammar
 from jackfield_grammar_llguidance.schema import RULES, json_grammar
 from jackfield_grammar_llguidance.tokenizer import Tokenizer
@@ -48,6 +51,13 @@ class LlguidanceBackend(GrammarBackend):
             return f"{HEAD}start: %json {json_grammar(check_schema(spec.source, RULES))}\n"
         if spec.form == "regex":
             return f"{HEAD}start: /{regex_text(read_regex(spec.source))}/\n"
+        if spec.form == "ebnf":
+            return HEAD + lark_of_ebnf(read_ebnf(spec.source))
+        if spec.form == "structural_tag":
+            tag = read_structural_tag(
+                spec.source, lambda at, schema: check_schema(json.dumps(schema), RULES, within=at)
+            )
+            return HEAD + lark_of_tag(tag, special_ids(self.context), self.context.vocab_size)
         raise GrammarError(f"the grammar backend llguidance does not honour {spec.form}", keyword=spec.form)
 
     def warm_up(self) -> None:

@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from jackfield.grammars.ebnf import read_ebnf
 from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import regex_text
 from jackfield.grammars.schema_rules import check_schema
+from jackfield.grammars.structural_tags import read_structural_tag, special_ids
 from jackfield.hookspecs import CompiledGrammar, GrammarBackend, GrammarContext, GrammarError, GrammarSpec
 from jackfield_grammar_xgrammar.matcher import XgrammarGrammar
 from jackfield_grammar_xgrammar.schema import MOST_WHITESPACE, RULES, schema_text
+from jackfield_grammar_xgrammar.texts import ebnf_text, tag_json
 
 FORMAT = 1
 
@@ -39,6 +42,15 @@ class XgrammarBackend(GrammarBackend):
         if spec.form == "regex":
             pattern = regex_text(read_regex(spec.source))
             return lambda compiler: compiler.compile_regex(pattern)
+        if spec.form == "ebnf":
+            grammar = ebnf_text(read_ebnf(spec.source))
+            return lambda compiler: compiler.compile_grammar(grammar)
+        if spec.form == "structural_tag":
+            tag = read_structural_tag(
+                spec.source, lambda at, schema: check_schema(json.dumps(schema), RULES, within=at)
+            )
+            written = tag_json(tag, special_ids(self.context), self.context.vocab_size)
+            return lambda compiler: compiler.compile_structural_tag(written)
         raise GrammarError(f"the grammar backend xgrammar does not honour {spec.form}", keyword=spec.form)
 
     def warm_up(self) -> None:
