@@ -24,6 +24,7 @@ from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 REFERENCE = Path(__file__).parent / "reference"
 sys.path.insert(0, str(Path(__file__).parent))
 from compatibility import compatibility  # noqa: E402 - pages of their own, beside this file
+from grammar_page import grammars  # noqa: E402
 from hook_pages import hook_examples, hooks  # noqa: E402
 
 NOTE = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
@@ -276,6 +277,7 @@ PAGES = {
     "compatibility.md": compatibility,
     "endpoints.md": endpoints,
     "options.md": options,
+    "grammars.md": grammars,
     "hooks.md": hooks,
     "hook_examples.py": hook_examples,
     "stack-file.md": stack_file,

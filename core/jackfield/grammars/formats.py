@@ -1,6 +1,6 @@
 """JSON Schema's formats as regular expressions, exact where that is possible.
 
-A format is honoured by its expression, the same for every backend: what a library takes for a date of its own differs from
+A format is honoured by its expression, whatever the backend: what a library takes for a date of its own differs from
 library to library, and most take 30 February. Each expression fits valid texts only; where a format's own rules reach
 further than an automaton of reasonable size (lengths of whole host names, every odd mail address), it fits fewer of them.
 """

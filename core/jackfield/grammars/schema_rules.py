@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from jackfield.grammars.formats import FORMATS
@@ -82,6 +83,7 @@ def whole_pattern(pattern: str, *, search: bool = True) -> str:
     return f"^(?:{regex_text(read_regex(pattern, search=search))})$"
 
 
+@cache
 def format_pattern(name: str) -> str:
     return whole_pattern(FORMATS[name], search=False)
 

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from jackfield.hookspecs import CompiledGrammar, GrammarBackend, GrammarContext, GrammarError, GrammarSpec
+from jackfield.hookspecs import (
+    CompiledGrammar,
+    GrammarBackend,
+    GrammarContext,
+    GrammarError,
+    GrammarMatcher,
+    GrammarSpec,
+)
 
 BYTES = [*(bytes([byte]) for byte in range(256)), b""]
 END = 256
@@ -51,8 +58,14 @@ def takes(compiled: CompiledGrammar, text: str | bytes) -> bool:
     for byte in text.encode() if isinstance(text, str) else text:
         if matcher.terminated or not matcher.accept(byte):
             return False
+    return complete(matcher)
+
+
+def complete(matcher: GrammarMatcher) -> bool:
+    """Whether the answer may end here."""
     mask = np.zeros(9, dtype=np.uint32)
-    matcher.fill(mask)
+    if not matcher.terminated:
+        matcher.fill(mask)
     return matcher.terminated or bool(mask[8] & 1)
 
 

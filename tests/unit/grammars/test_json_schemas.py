@@ -45,7 +45,7 @@ def test_each_keyword_that_is_honoured_has_a_case_that_is_not_refused(backend: G
         except GrammarError:
             continue
         proven.add(case.keyword)
-    assert set(rules(backend).keywords) - {"format"} == proven
+    assert set(rules(backend).keywords) - {"format"} == proven - {"format"}
     assert set(FORMAT_CASES) == set(FORMATS)
 
 
@@ -69,6 +69,8 @@ def test_violations_by_spelling(backend: GrammarBackend, keyword: str, schema: A
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_are_exact(backend: GrammarBackend, name: str) -> None:
+    if "format" not in rules(backend).keywords:
+        pytest.skip("this backend refuses formats")
     compiled = grammar(backend, "json_schema", {"type": "string", "format": name})
     valid, violating = FORMAT_CASES[name]
     assert [text for text in valid if not takes(compiled, f'"{text}"')] == []

@@ -1,7 +1,9 @@
 """Which JSON schemas xgrammar honours in full, and how they are handed to it.
 
 xgrammar 0.2.9 ignores much without a word: keywords that it does not know, keywords about a type that `type` does not name,
-bounds of length beside a pattern, what stands beside `$ref`, `anyOf` or `enum`. `RULES` refuses all of it.
+what stands beside `$ref`, `anyOf` or `enum`. `RULES` refuses all of it. Patterns inside JSON, and so formats, it compiles
+wrongly: `^a(?:b[0-9])?c$` lets `a1c` pass, and a quote in a pattern ends the string. They are refused too; as a grammar of their
+own patterns are right.
 """
 
 from __future__ import annotations
@@ -9,14 +11,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jackfield.grammars.formats import FORMATS
-from jackfield.grammars.regex_reader import read_regex
-from jackfield.grammars.regex_syntax import regex_text
 from jackfield.grammars.schema_keywords import type_of
 from jackfield.grammars.schema_rules import SchemaRules, control_characters, rewrite
 from jackfield.grammars.schema_walk import Place
 from jackfield.hookspecs import GrammarError
-from jackfield_grammar_xgrammar.json_text import json_text
 
 MOST_WHITESPACE = 2
 """Characters between two marks of JSON, so that a model cannot pad for ever."""
@@ -60,22 +58,19 @@ def _numbers(place: Place) -> None:
 
 def _objects(place: Place) -> None:
     schema = place.schema
-    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    properties = schema.get("properties", {})
     if len(properties) > MOST_PROPERTIES:
         raise place.error("properties", f"{len(properties)} of them; xgrammar takes up to {MOST_PROPERTIES}")
     for name in schema.get("required", ()):
         if name not in properties:
             raise place.error("required", f"xgrammar honours it for names in 'properties' only, which {name!r} is not")
-    more = schema.get("additionalProperties", False)
-    if more is not False and (properties or patterns):
+    more = schema.get("additionalProperties")
+    if properties and more not in (None, False):
         # A further property may be spelled with numbers of characters, "\u0061" for a, past the schema of a.
         raise place.error(
             "additionalProperties", "xgrammar cannot keep further properties apart from those that are named"
         )
-    if patterns and (properties or len(patterns) > 1):
-        raise place.error("patternProperties", "xgrammar honours one pattern, and no 'properties' beside it")
-    is_open = not properties and not patterns and schema.get("additionalProperties") is not False
-    if (is_open or patterns) and schema.get("minProperties", 0) > 1:
+    if not properties and more is not False and schema.get("minProperties", 0) > 1:
         raise place.error("minProperties", "is honoured up to 1 here, as further properties may have the same name")
     if control_characters(list(properties)):
         raise place.error("properties", "a name holds a control character that JSON writes by number only")
@@ -97,19 +92,10 @@ def _options(place: Place) -> None:
 
 
 def _no_false(place: Place) -> None:
-    for keyword in ("properties", "anyOf", "oneOf", "allOf", "prefixItems", "patternProperties"):
+    for keyword in ("properties", "anyOf", "oneOf", "allOf", "prefixItems"):
         inside = place.schema.get(keyword, ())
         if any(sub is False for sub in (inside.values() if isinstance(inside, dict) else inside)):
             raise place.error(keyword, "xgrammar does not take the schema false in it")
-
-
-def _patterns(place: Place) -> None:
-    try:
-        _change(
-            {keyword: place.schema[keyword] for keyword in ("pattern", "patternProperties") if keyword in place.schema}
-        )
-    except ValueError as wrong:
-        raise place.error("pattern" if "pattern" in place.schema else "patternProperties", str(wrong)) from None
 
 
 RULES = SchemaRules(
@@ -117,10 +103,10 @@ RULES = SchemaRules(
     keywords=frozenset(
         {
             "type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf",
-            "minLength", "maxLength", "pattern", "format",
+            "minLength", "maxLength",
             "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
             "items", "prefixItems", "minItems", "maxItems",
-            "properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties",
+            "properties", "required", "additionalProperties", "minProperties", "maxProperties",
         }
     ),
     typed=True,
@@ -128,30 +114,15 @@ RULES = SchemaRules(
         **dict.fromkeys(_SHARED, _ALONE),
         "enum": frozenset({"type"}),
         "const": frozenset({"type"}),
-        "pattern": frozenset({"type"}),
-        "format": frozenset({"type"}),
         "multipleOf": frozenset({"type"}),
     },
-    further=(_values, _numbers, _objects, _options, _no_false, _patterns),
+    further=(_values, _numbers, _objects, _options, _no_false),
 )  # fmt: skip
 
 
-def _spelled(pattern: str, *, search: bool) -> str:
-    return f"^{regex_text(json_text(read_regex(pattern, search=search)))}$"
-
-
 def _change(schema: dict[str, Any]) -> dict[str, Any]:
-    """One schema in xgrammar's words: patterns in JSON's spelling and for the whole text, formats as patterns, and objects
-    closed unless they are nothing but open."""
-    if "pattern" in schema:
-        schema["pattern"] = _spelled(schema["pattern"], search=True)
-    if "format" in schema:
-        schema["pattern"] = _spelled(FORMATS[schema.pop("format")], search=False)
-    if "patternProperties" in schema:
-        schema["patternProperties"] = {
-            _spelled(name, search=True): sub for name, sub in schema["patternProperties"].items()
-        }
-    if "properties" in schema or "patternProperties" in schema:
+    """One schema in xgrammar's words: objects with properties are closed."""
+    if "properties" in schema:
         schema["additionalProperties"] = False
     return schema
 
