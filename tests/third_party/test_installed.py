@@ -25,6 +25,7 @@ PLUGINS = {
     ("logits_processor", "allow-ids", "allow-ids-processor"),
     ("kv_tier", "dict", "dict-tier"),
     ("gate", "file", "file-gate"),
+    ("routes", "kobold", "kobold-routes"),
     ("cache", "lfu", "lfu-cache"),
     ("event_loop", "turns", "turns-loop"),
     ("model", "gemma", "gemma-model"),
