@@ -17,6 +17,7 @@ import pytest
 
 from jackfield.entrypoints.cli import main
 from tests.conformance.faulty import caches, gates, loops, observers, parsers, policies, processors, sinks, tiers
+from tests.conformance.faulty import caches, gates, loops, observers, policies, processors, protocols, sinks, tiers
 from tests.unit.stack.distributions import Site, plugin_row
 
 KINDS: Mapping[str, ModuleType] = {
@@ -29,6 +30,7 @@ KINDS: Mapping[str, ModuleType] = {
     "kv_tier": tiers,
     "logits_processor": processors,
     "parser": parsers,
+    "routes": protocols,
 }
 SLOW = "not scheduler and not for_ever and not agree and not long_keys and not deep and not wide and not those_of_every"
 """Whole schedulers and models under random requests: they find most faults too, later and less clearly."""
