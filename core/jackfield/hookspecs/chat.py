@@ -6,7 +6,7 @@ is of one API. Which text of a model is reasoning or a call is the parsers' to s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -197,9 +197,10 @@ class ChatRun(Protocol):
     @property
     def prompt_tokens(self) -> int: ...
 
-    def events(self) -> AsyncIterator[Sequence[ChatEvent]]:
+    def events(self) -> AsyncGenerator[Sequence[ChatEvent], None]:
         """What came, as it comes; a batch without events says that tokens came. Await the first before an answer's head goes
-        out, so that a refusal is a status and not an event. Raises RouteError for a request that failed."""
+        out, so that a refusal is a status and not an event; close it (`contextlib.aclosing`) if you do not read to the end.
+        Raises RouteError for a request that failed."""
         ...
 
     async def choices(self) -> Sequence[ChatChoice]:

@@ -43,6 +43,9 @@ HELLO: tuple[ChatEvent, ...] = (
 )
 
 
+ONE_BY_ONE: tuple[tuple[ChatEvent, ...], ...] = tuple((event,) for event in HELLO)
+
+
 class ScriptedRun:
     """closed: its events were read to the end, or let go."""
 
@@ -85,7 +88,7 @@ class ScriptedRuntime:
 
     def __init__(
         self,
-        batches: Sequence[Sequence[ChatEvent]] = tuple((event,) for event in HELLO),
+        batches: Sequence[Sequence[ChatEvent]] = ONE_BY_ONE,
         *,
         card: ModelCard = CARD,
         error: RouteError | None = None,

@@ -124,6 +124,11 @@ class App:
         except Exception as error:
             await answer.refuse(scope, self._told(exchange, error))
         finally:
+            if entry.owner is not None:
+                # Whatever a plugin left open ends with the request.
+                for call in exchange.calls:
+                    if not call.closed:
+                        call.orphan()
             if entered:
                 self.service.leave()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -128,16 +129,17 @@ async def _stream(
     head: dict[str, Any],
     over: bool,
     first: Sequence[ChatEvent],
-    news: AsyncIterator[Sequence[ChatEvent]],
+    news: AsyncGenerator[Sequence[ChatEvent], None],
 ) -> AsyncGenerator[bytes, None]:
-    begun = {**usage(run.usage()), "output_tokens": 0}
-    yield _event({"type": "message_start", "message": {**head, "usage": begun}})
     blocks = Blocks()
     batch: Sequence[ChatEvent] | None = first
-    while batch is not None:
-        if pieces := [_event(event) for event in blocks.events(batch)]:
-            yield b"".join(pieces)
-        batch = await anext(news, None)
+    async with aclosing(news):
+        begun = {**usage(run.usage()), "output_tokens": 0}
+        yield _event({"type": "message_start", "message": {**head, "usage": begun}})
+        while batch is not None:
+            if pieces := [_event(event) for event in blocks.events(batch)]:
+                yield b"".join(pieces)
+            batch = await anext(news, None)
     delta = _ending(blocks.ended, over)
     yield _event({"type": "message_delta", "delta": delta, "usage": usage(run.usage())})
     yield _event({"type": "message_stop"})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from jackfield.hookspecs import (
@@ -161,18 +162,19 @@ async def _answer(run: ChatRun, model: str, streams: bool, wrap: Wrap, watch: St
 async def _lines(
     run: ChatRun,
     first: Sequence[ChatEvent],
-    news: AsyncIterator[Sequence[ChatEvent]],
+    news: AsyncGenerator[Sequence[ChatEvent], None],
     model: str,
     wrap: Wrap,
     watch: Stopwatch,
 ) -> AsyncGenerator[bytes, None]:
     pieces = Pieces()
     batch: Sequence[ChatEvent] | None = first
-    while batch is not None:
-        head = {"model": model, "created_at": now()}
-        if lines := [_line({**head, **wrap(piece), "done": False}) for piece in pieces.of(batch)]:
-            yield b"".join(lines)
-        batch = await anext(news, None)
+    async with aclosing(news):
+        while batch is not None:
+            head = {"model": model, "created_at": now()}
+            if lines := [_line({**head, **wrap(piece), "done": False}) for piece in pieces.of(batch)]:
+                yield b"".join(lines)
+            batch = await anext(news, None)
     end = watch.told(run.usage(), pieces.done_reason)
     yield _line({"model": model, "created_at": now(), **wrap({"content": ""}), **end})
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -88,13 +89,16 @@ async def stream(request: RouteRequest) -> RouteStream:
     return RouteStream(chunks=tokens(await anext(events), events), last_words=lambda error: event(problem(error, "")))
 
 
-async def tokens(first: Sequence[ChatEvent], more: AsyncIterator[Sequence[ChatEvent]]) -> AsyncGenerator[bytes, None]:
+async def tokens(
+    first: Sequence[ChatEvent], more: AsyncGenerator[Sequence[ChatEvent], None]
+) -> AsyncGenerator[bytes, None]:
     batch: Sequence[ChatEvent] | None = first
-    while batch is not None:
-        for one in batch:
-            if isinstance(one, ContentDelta) and one.text:
-                yield event({"token": one.text})
-        batch = await anext(more, None)
+    async with aclosing(more):
+        while batch is not None:
+            for one in batch:
+                if isinstance(one, ContentDelta) and one.text:
+                    yield event({"token": one.text})
+            batch = await anext(more, None)
 
 
 def event(value: Any) -> bytes:
