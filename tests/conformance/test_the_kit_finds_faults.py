@@ -16,8 +16,18 @@ from typing import Any
 import pytest
 
 from jackfield.entrypoints.cli import main
-from tests.conformance.faulty import caches, gates, loops, observers, parsers, policies, processors, sinks, tiers
-from tests.conformance.faulty import caches, gates, loops, observers, policies, processors, protocols, sinks, tiers
+from tests.conformance.faulty import (
+    caches,
+    gates,
+    loops,
+    observers,
+    parsers,
+    policies,
+    processors,
+    protocols,
+    sinks,
+    tiers,
+)
 from tests.unit.stack.distributions import Site, plugin_row
 
 KINDS: Mapping[str, ModuleType] = {
