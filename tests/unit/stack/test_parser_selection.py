@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from jackfield.stack.discovery.scan import discover
 from jackfield.stack.selection.parsers import best_marks
 from jackfield.stack.selection.resolution import Resolution
 from tests.unit.stack.catalogues import catalogue, facts, reason, refused, resolved, row
@@ -74,3 +77,38 @@ def test_a_stranger_is_recognised_only_if_it_is_allowed() -> None:
     assert serving(resolved(rows, model=model))["tool_calls"] == "hermes"
     assert "--tool-call-parser loud" in reason(resolved(rows, model=model), "parser", "loud")
     assert serving(resolved(rows, model=model, plugin_allow=("acme",)))["tool_calls"] == "loud"
+
+
+QWEN = r"For each call: <tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"
+QWEN_THINKING = QWEN + r"{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}"
+CODER = "<tool_call>\n<function=name>\n<parameter=one>\nvalue\n</parameter>\n</function>\n</tool_call>"
+LLAMA = (
+    '<|start_header_id|>ipython ... {"name": function name, "parameters": dictionary of argument name and its value}'
+)
+GLM = "<tool_call>{function-name}\n<arg_key>{key}</arg_key>\n</tool_call>{{ tc.arguments }}<think></think>{{ enable_thinking }}"
+R1 = "{% if '</think>' in content %}{{ '<｜Assistant｜>' + content }}{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' }}```json"
+V31 = "{% if not thinking %}{{ '<｜Assistant｜></think>' }}{{ '<｜tool▁call▁begin｜>' + name + '<｜tool▁sep｜>' }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "tool_calls", "reasoning"),
+    [
+        (QWEN, "hermes", None),
+        (QWEN_THINKING, "hermes", "think"),
+        (CODER, "qwen3-coder", None),
+        (LLAMA, "llama3-json", None),
+        (GLM, None, "think"),
+        (R1, "deepseek-v3", "deepseek-r1"),
+        (V31, "deepseek-v3", "think"),
+        ("[AVAILABLE_TOOLS] [TOOL_CALLS] [ARGS]", "mistral", None),
+        ("[TOOL_CALLS] [THINK]{{ thinking }}[/THINK]", "mistral", "mistral-think"),
+        ("Use exact format: [func_name1(param1=value1), func_name2(...)]", "pythonic", None),
+        ("<|im_start|>", None, None),
+    ],
+)
+def test_our_own_parsers_are_known_by_their_templates(
+    template: str, tool_calls: str | None, reasoning: str | None
+) -> None:
+    rows = catalogue(*discover().rows("parser"), without="parser")
+    found = serving(resolved(rows, model=facts(chat_template=template)))
+    assert found == {"tool_calls": tool_calls, "reasoning": reasoning}

@@ -20,8 +20,8 @@ def texts_of(layout: Mapping[str, Any]) -> Iterator[str]:
             yield FREE
         case "json_schema":
             yield from dict.fromkeys(
-                json.dumps(value_of(layout["json_schema"]), ensure_ascii=ascii, separators=separators)
-                for ascii, separators in ((False, None), (True, (",", ":")))
+                json.dumps(value_of(layout["json_schema"]), ensure_ascii=False, separators=separators)
+                for separators in (None, (",", ":"))
             )
         case "sequence":
             yield from map("".join, product(*(list(texts_of(part)) for part in layout["elements"])))

@@ -14,6 +14,8 @@ from jackfield_parser_tools.scanner import Mode, Steps
 from jackfield_parser_tools.structural import Tag, named, tags
 
 TAG = "<|python_tag|>"
+TAGS = (TAG, "<|python_start|>")
+END = "<|python_end|>"
 
 
 class LlamaStream(JsonScanner):
@@ -26,10 +28,10 @@ class LlamaStream(JsonScanner):
             self._at_start = False
             self.switch(Mode.HOLD)
             character = yield from self.space()
-            if character == "<" and (yield from self.match((TAG,))):
+            if character == "<" and (yield from self.match(TAGS)):
                 character = yield from self.space()
         else:
-            yield from self.content_until((TAG,))
+            yield from self.content_until(TAGS)
             character = yield from self.space()
         while character == "{":
             if not (yield from self.object_call()):
@@ -39,6 +41,10 @@ class LlamaStream(JsonScanner):
                 self.take()
             character = yield from self.space()
             self.switch(Mode.HOLD)
+            if character == "<" and (yield from self.match((END,))):
+                self.switch(Mode.DROP)
+                yield from self.space()
+                return
 
 
 class LlamaParser(ToolCallParser):

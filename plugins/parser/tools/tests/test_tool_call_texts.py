@@ -135,6 +135,11 @@ CASES: list[tuple[str, str, list[Piece] | None]] = [
         'Let me see.<|python_tag|>{"name": "f", "arguments": {"a": {}}}',
         [*text("Let me see."), *call("f", '{"a": {}}')],
     ),
+    (
+        "llama",
+        '<|python_start|>{"name": "f", "parameters": {}}<|python_end|>\nDone',
+        [*call("f"), *text("Done")],
+    ),
     # an answer in JSON that is no call, and a call in the middle of a text
     ("llama", '{"answer": {"name": "f", "parameters": {}}}', None),
     ("llama", '{"name": "Alice", "parameters": {}}', None),
