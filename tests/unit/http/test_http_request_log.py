@@ -214,7 +214,7 @@ async def test_refused_and_unknown_requests_are_logged_too(capsys: pytest.Captur
         return json_response({})
 
     denied, missing = await lines_of(capsys, handler, "/x?api_key=sk-query-secret", "/nope", api_key=KEY)
-    assert (denied["status"], denied["code"], denied.get("route")) == (401, "invalid_api_key", None)
+    assert (denied["status"], denied["code"], denied["route"]) == (401, "invalid_api_key", "/x")
     assert "sk-query-secret" not in json.dumps(denied)
     fine, unknown = await lines_of(capsys, handler, "/x", "/nope")
     assert (fine["status"], fine["route"]) == (200, "/x")

@@ -78,7 +78,8 @@ class App:
             allowed = self.service.cors.preflight(scope["method"], headers, admin=level is RouteLevel.ADMIN)
             if allowed is not None:
                 answer.headers += allowed
-                await send_answer(RouteAnswer(body=b"", status=204), answer.send)
+                await answer.send({"type": "http.response.start", "status": 204, "headers": []})
+                await answer.send({"type": "http.response.body", "body": b""})
                 return
             self.service.keys.check(level, scope["headers"])
             entry, path = self.entries.find(scope["path"], scope["method"])
@@ -164,7 +165,7 @@ class App:
                     method=scope["method"],
                     path=scope["path"],
                     client=None if client is None else f"{client[0]}:{client[1]}",
-                    route=path,
+                    route=path if answer.entry is None else answer.entry.route.path,
                     status=answer.status,
                     code=answer.code,
                     client_gone=answer.gone,

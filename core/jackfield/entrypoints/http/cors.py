@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 ANY = "*"
 METHODS = b"GET, HEAD, POST, PUT, DELETE"
-SHOWN_HEADERS = b"x-request-id, retry-after"
+SHOWN_HEADERS = b"x-request-id, request-id, retry-after"
 PREFLIGHT_SECONDS = b"600"
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~ ,-]{1,1024}")
