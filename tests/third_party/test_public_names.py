@@ -18,6 +18,7 @@ from jackfield.hookspecs import KINDS
 from jackfield.stack.discovery.catalogue import Catalogue
 from tests.third_party.environment import STRANGERS
 
+GRAMMARS = ("jackfield.grammars",)
 TORCH_SIDE = ("jackfield.layers", "jackfield.model_executor")
 FOR_TESTS = ("jackfield", "jackfield.testing")
 REACHES_ANYTHING = ("setattr", "delattr", "__import__", "globals", "vars", "exec", "eval")
@@ -36,7 +37,7 @@ def is_public(module: str, names: list[str], *, in_tests: bool) -> bool:
     """Whether `from module import names` keeps to what docs/contract.md promises."""
     if module == "jackfield.hookspecs":
         return set(names) <= set(hookspecs.__all__)
-    allowed = TORCH_SIDE + (FOR_TESTS if in_tests else ())
+    allowed = GRAMMARS + TORCH_SIDE + (FOR_TESTS if in_tests else ())
     within = any(module == name or (module.startswith(f"{name}.") and name != "jackfield") for name in allowed)
     return within and not any(part.startswith("_") for part in [*module.split("."), *names])
 
