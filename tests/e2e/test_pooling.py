@@ -14,6 +14,7 @@ import torch
 
 from jackfield import Engine
 from jackfield.config.errors import ConfigurationError
+from jackfield.entrypoints.calls import raise_unless_complete
 from jackfield.managers.errors import RequestError
 from jackfield.testing.tiny_encoders import hidden_states, label_logits, write_encoder
 
@@ -148,7 +149,22 @@ def test_aborted_requests_leave_nothing(embedder: Served) -> None:
     call = embedder.engine._mover.submit(PooledRequest(kind="embedding", prompt=TEXTS * 3))
     call.end()
     assert call.closed
+    call = embedder.engine._mover.submit(PooledRequest(kind="embedding", prompt=TEXTS))
+    assert embedder.engine.abort(abort_all=True, message="stopped by hand") == len(TEXTS)
+    while not call.closed:
+        call.wait()
+    for state in call.states:  # of a text there is what came; of a vector nothing
+        with pytest.raises(RequestError, match="stopped by hand"):
+            raise_unless_complete(state)
     embedder.assert_at_rest()
+
+
+def test_deterministic_vectors_have_the_same_bits_in_every_batch(tmp_path: Path) -> None:
+    write_encoder(tmp_path, pooling=MEAN)
+    args: dict[str, Any] = {"topology": "inline", "check_invariants": "step", "page_size": 4}
+    with Engine(model_path=str(tmp_path), enable_deterministic_inference=True, **args) as engine:
+        together = [one["embedding"] for one in engine.encode(TEXTS * 2)]
+        assert together == [engine.encode(text)["embedding"] for text in TEXTS * 2]
 
 
 def test_scores_of_pairs_are_the_cosine_of_an_embedding_models_vectors(embedder: Served) -> None:

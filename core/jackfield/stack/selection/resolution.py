@@ -17,7 +17,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import option_folders, option_sources
 from jackfield.config.stack_file import SHARED
 from jackfield.config.topology import SERVING, derive_topology
-from jackfield.hookspecs import Need
+from jackfield.hookspecs import EMBEDDING, Need
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.names import instance_key
@@ -102,10 +102,16 @@ class _Resolver:
         self._decide_device_and_dtype()
         worker = select_worker(self.selector, self.args, self.catalogue, self.device.type, self.dtype)
         self._add("worker", worker)
-        if self.model is not None and self.model.pooling is not None:
+        if self.model is not None and (pooling := self.model.pooling) is not None:
             lacking = feature_problems(worker.row, ["pooling"], "a run that does not generate")
             if lacking:
                 raise ConfigurationError(f"{described(worker.row)}: {lacking[0]}; name another --worker")
+            what = (
+                f"vectors of {pooling.width} entries"
+                if pooling.kind == EMBEDDING
+                else f"scores of {pooling.width} labels"
+            )
+            self.notes.append(f"the run gives {what} and generates no text")
         needs = frozenset(manifest_of(worker.row).needs)
         self._decide_loader()
         self._decide_model(worker.row, needs)

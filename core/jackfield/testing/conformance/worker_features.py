@@ -168,7 +168,8 @@ class FeatureConformance(WorkerRig):
         )
         found = [result.pooled[0], self._pools(driver, [Advance(request=cut, sample=False)], [True]).pooled[0]]
         for values, prompt in zip(found, (PROMPTS[1], PROMPTS[3]), strict=True):
-            assert (values.dtype, values.shape) == (np.float32, (pooling.width,)), f"{values.dtype} {values.shape}"
+            assert values.dtype == np.float32, f"pooled values are {values.dtype}, not float32"
+            assert values.shape == (pooling.width,), f"{values.shape} values, not {pooling.width}"
             assert np.isclose(np.linalg.norm(values), 1, atol=1e-3), "the vector's length is not 1"
             alone = self.driver(pooling=pooling)
             again = self._pools(alone, [Advance(request=alone.open(prompt), sample=False)], [True]).pooled[0]
