@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jackfield.managers.errors import RequestError
-from jackfield.managers.text.text_length import CHARS_A_TOKEN, refuse_far_too_long
+from jackfield.managers.text.text_length import CHARS_A_TOKEN, enough_of, refuse_far_too_long
 
 CONTEXT = 100
 
@@ -40,3 +40,14 @@ def test_what_is_far_too_long_is_refused_by_its_beginning(chars: int, most: int)
         refuse_far_too_long("x" * 10**7, CONTEXT, encode, param="messages")
     assert (refused.value.param, refused.value.code) == ("messages", "context_length_exceeded")
     assert max(encode.seen) <= most
+
+
+def test_what_is_cut_anyway_is_not_tokenized_to_its_end() -> None:
+    for chars in (1, 4, 30):
+        encode = Counting(chars)
+        kept = enough_of("x" * 10**6, CONTEXT, encode)
+        assert len(kept) // chars > 2 * CONTEXT
+        assert len(kept) < 100_000
+        assert max(encode.seen) <= len(kept)
+    short = "x" * 700
+    assert enough_of(short, CONTEXT, Counting(1)) is short

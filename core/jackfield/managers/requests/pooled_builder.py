@@ -20,6 +20,7 @@ from jackfield.managers.requests.pooled_request import PooledRequest
 from jackfield.managers.requests.prompts import Prompt, checked_ids, prompts_of
 from jackfield.managers.requests.req_state import ReqState
 from jackfield.managers.text.pairs import NO_TYPES, encode_whole
+from jackfield.managers.text.text_length import enough_of, refuse_far_too_long
 from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.observability.clock import Clock
 from jackfield.observability.stages import RequestStage
@@ -76,13 +77,22 @@ class PooledBuilder:
                 raise refused("prompt", "text", text)
         return list(call.second)
 
+    def _near(self, text: str, most: int | None) -> str:
+        """The text, or what of it matters if only so many tokens are kept. Raises RequestError for one that is far too long."""
+        assert self._tokenizer is not None
+        if most is not None:
+            return enough_of(text, most, self._tokenizer.encode)
+        refuse_far_too_long(text, self._limits.context_length, self._tokenizer.encode)
+        return text
+
     def _check(
         self, index: int, prompt: Prompt, second: str | None, call: PooledRequest, most: int | None
     ) -> CheckedRequest:
         began = self._clock.now()
         if prompt.text is not None:
             assert self._tokenizer is not None
-            tokens, types = encode_whole(self._tokenizer, prompt.text, second, most=most)
+            second = None if second is None else self._near(second, most)
+            tokens, types = encode_whole(self._tokenizer, self._near(prompt.text, most), second, most=most)
         else:
             ids = prompt.ids or ()
             limits = self._limits

@@ -15,19 +15,34 @@ SURE = 2
 whole text."""
 
 
-def refuse_far_too_long(
-    text: str, context_length: int, encode: Callable[[str], Sequence[int]], *, param: str = "prompt"
-) -> None:
+Encode = Callable[[str], Sequence[int]]
+
+
+def refuse_far_too_long(text: str, context_length: int, encode: Encode, *, param: str = "prompt") -> None:
     """Raises RequestError for a text whose beginning alone does not fit. Tokenizes nothing of a text of usual length, and of a
     longer one at most two thirds again."""
-    size = CHARS_A_TOKEN * context_length
+    if (found := _sure_beginning(text, context_length, encode)) is not None:
+        size, tokens = found
+        raise RequestError(
+            f"{param}: the first {size} of {len(text)} characters have {tokens} tokens, but the model's context length is "
+            f"{context_length}. Shorten the prompt.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+def enough_of(text: str, most: int, encode: Encode) -> str:
+    """A beginning that has more than twice `most` tokens, for whoever keeps `most` of them; all of it, if it has no such one."""
+    found = _sure_beginning(text, most, encode)
+    return text if found is None else text[: found[0]]
+
+
+def _sure_beginning(text: str, most: int, encode: Encode) -> tuple[int, int] | None:
+    """(characters, tokens) of a beginning that has more than SURE times `most` tokens; None: the text is short, or none has."""
+    size = CHARS_A_TOKEN * most
     while 2 * size < len(text):
         tokens = len(encode(text[:size]))
-        if tokens > SURE * context_length:
-            raise RequestError(
-                f"{param}: the first {size} of {len(text)} characters have {tokens} tokens, but the model's context length is "
-                f"{context_length}. Shorten the prompt.",
-                param=param,
-                code="context_length_exceeded",
-            )
+        if tokens > SURE * most:
+            return size, tokens
         size *= 4
+    return None
