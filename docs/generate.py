@@ -7,15 +7,10 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel
+from typing import Any
 
 from jackfield.config.fields import FieldFacts, facts_of
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.http.route_table import ROUTES
-from jackfield.entrypoints.http.schemas.common import Native, OpenAI
 from jackfield.hookspecs import KINDS
 from jackfield.observability.metrics import GROUPS, PREFIX
 from jackfield.stack.discovery.scan import discover
@@ -24,6 +19,7 @@ from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 REFERENCE = Path(__file__).parent / "reference"
 sys.path.insert(0, str(Path(__file__).parent))
 from compatibility import compatibility  # noqa: E402 - pages of their own, beside this file
+from endpoint_pages import endpoints  # noqa: E402
 from grammar_page import grammars  # noqa: E402
 from hook_pages import hook_examples, hooks  # noqa: E402
 
@@ -173,104 +169,6 @@ def _options_table(model: Any, what: str = "option") -> Iterator[str]:
         default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
         yield f"| `{name}` | {kind} | {default} | {field.description or ''} |"
     yield ""
-
-
-def endpoints() -> Iterator[str]:
-    yield "# Endpoints\n"
-    yield (
-        "Every route of `jackfield serve`. Level `open` needs no key; `key` needs the API key if one is set; `admin` needs the "
-        "admin key if any key is set ([security](../security.md)). A path that is not here is denied like a `key` route before "
-        "it is not found. Errors have one shape everywhere: "
-        '`{"error": {"message", "type", "param", "code"}}`, with the same status.\n'
-    )
-    yield "| path | methods | level | what it does |\n|---|---|---|---|"
-    for route in ROUTES:
-        yield f"| `{_path(route)}` | {', '.join(route.methods)} | {route.level.value} | {route.summary} |"
-    yield ""
-    models: list[Any] = []
-    for route in ROUTES:
-        if not (route.request or route.response or route.query or route.answer):
-            continue
-        yield f"## {_path(route)}\n"
-        for name, meaning in route.query.items():
-            yield f"- query `{name}`: {meaning}"
-        if route.request is not None:
-            yield f"- request: [{route.request.__name__}](#{route.request.__name__.lower()})"
-        if route.response is not None:
-            yield f"- answer: [{route.response.__name__}](#{route.response.__name__.lower()})"
-        if route.answer:
-            yield f"- answer: {route.answer}"
-        if route.stream is not None:
-            name = route.stream.__name__
-            link = f"[{name}](#{name.lower()})"
-            yield f"- with `stream`: server-sent events of {link}, then `data: [DONE]`, unless an error ends them"
-        yield ""
-        models.extend(model for model in (route.request, route.response, route.stream) if model is not None)
-    yield "## Bodies\n"
-    done: list[Any] = []
-    while models:
-        model = models.pop(0)
-        if model not in done:
-            done.append(model)
-            yield from _body(model)
-            models.extend(_models_in(model))
-
-
-def _path(route: Any) -> str:
-    return str(route.path).replace(":path", "")
-
-
-def _body(model: Any) -> Iterator[str]:
-    yield f"### {model.__name__}\n"
-    # Without a docstring of its own a model has its base's.
-    if "__doc__" in vars(model) and model.__doc__:
-        yield f"{inspect.cleandoc(model.__doc__)}\n"
-    not_yet = []
-    yield "| field | type | meaning |\n|---|---|---|"
-    for name, field in model.model_fields.items():
-        if field.description and field.description.startswith("Not supported by this version: refused unless it asks"):
-            not_yet.append(f"`{name}`")
-            continue
-        required = " (required)" if field.is_required() and issubclass(model, Native | OpenAI) else ""
-        yield f"| `{name}`{required} | {_type(field.annotation)} | {field.description or ''} |"
-    yield ""
-    if not_yet:
-        yield f"Known and not supported by this version, so refused unless they ask for nothing: {', '.join(not_yet)}.\n"
-
-
-def _type(annotation: Any) -> str:
-    if annotation is type(None):
-        return "null"
-    if annotation is Any:
-        return "any"
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type(inner[0])
-    if origin in (Union, UnionType):
-        return " or ".join(_type(arm) for arm in inner)
-    if origin is Literal:
-        return " or ".join(f"`{choice}`" for choice in inner)
-    if origin is list:
-        return f"list of {_type(inner[0])}"
-    if origin is dict:
-        return "object"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    return str({str: "text", int: "integer", float: "number", bool: "true or false"}[annotation])
-
-
-def _models_in(model: Any) -> list[Any]:
-    found: list[Any] = []
-
-    def look(annotation: Any) -> None:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            found.append(annotation)
-        for inner in get_args(annotation):
-            look(inner)
-
-    for field in model.model_fields.values():
-        look(field.annotation)
-    return found
 
 
 PAGES = {

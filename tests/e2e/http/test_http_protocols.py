@@ -13,7 +13,7 @@ import anthropic
 import ollama
 import pytest
 
-from tests.e2e.http.servers import DEADLINE, PLAIN, SIMULATED, Server, serving
+from tests.e2e.http.servers import DEADLINE, PLAIN, SIMULATED, Server, serving, until
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 TEXT = f"<think>\nHm, 😀.\n</think>\n\nIt is sunny.\n{CALL}"
@@ -21,9 +21,44 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 SAID = "It is sunny."
 
 
+MINE = """
+from jackfield.hookspecs import ChatRequest, Route, RouteAnswer, RouteLevel, hookimpl
+
+PLUGIN = {"kind": "routes", "name": "mine", "summary": "Mine", "contract": {"routes": "0.1"}}
+
+
+async def fail(request):
+    raise SystemExit("not the server's end")
+
+
+async def sneak(request):
+    await request.runtime.chat(ChatRequest(messages=[{"role": "user", "content": "x"}]))
+
+
+async def leave_open(request):
+    run = await request.runtime.chat(ChatRequest(messages=[{"role": "user", "content": "x"}], stream=True))
+    return RouteAnswer(body={"prompt_tokens": run.prompt_tokens, "model": request.runtime.model.name})
+
+
+@hookimpl
+def jackfield_routes(context):
+    common = {"methods": ("GET",), "level": RouteLevel.KEY, "summary": "Mine.", "answer": "an object"}
+    return [
+        Route(path="/mine/fail", handler=fail, **common),
+        Route(path="/mine/sneak", handler=sneak, **common),
+        Route(path="/mine/open", handler=leave_open, generates=True, **common),
+    ]
+"""
+
+
 @pytest.fixture(scope="module")
-def served() -> Iterator[Server]:
-    flags = ("--tool-call-parser", "hermes", "--reasoning-parser", "think", "--api-key", "sk-mine")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    mine = tmp_path_factory.mktemp("routes") / "mine.py"
+    mine.write_text(MINE)
+    flags = (
+        *("--plugin", str(mine), "--routes", "auto,mine"),
+        *("--tool-call-parser", "hermes", "--reasoning-parser", "think", "--api-key", "sk-mine"),
+    )
     script = ("--option", f"worker.simulated.script={json.dumps(TEXT, ensure_ascii=False)}")
     with serving(*SIMULATED, *flags, *script, "--max-total-tokens", "20000", check=False) as up:
         yield up
@@ -226,7 +261,36 @@ def test_b20_ollama_refusals(served: Server, name: str, more: Any, status: int, 
     assert said in answer.json()["error"]
 
 
+# a stranger's, which fails
+
+
+def test_a_strangers_routes_fail_alone(served: Server, name: str) -> None:
+    key = {"x-api-key": "sk-mine"}
+    for path in ("/mine/fail", "/mine/sneak"):
+        answer = served.get(path, headers=key)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["code"] == "plugin_failed"
+    left = served.get("/mine/open", headers=key).json()
+    assert left["model"] == name
+    assert left["prompt_tokens"] > 0
+    assert served.get("/mine/fail").status_code == 401
+    told = served.get("/plugins", headers=key).json()
+    assert told["hooks"]["routes.mine"]["handle"] | {"seconds": 0} == {
+        "calls": 3,
+        "seconds": 0,
+        "exceptions": 2,
+        "overruns": 0,
+    }
+    assert told["faults"]["routes.mine"]["by_scope"] == {"request": 2}
+    paths = served.get("/openapi.json", headers=key).json()["paths"]
+    assert {"/mine/fail", "/v1/messages", "/api/chat", "/v1/chat/completions"} <= set(paths)
+
+
 def test_all_was_paid_back(served: Server) -> None:
-    state = served.get("/server_info", headers={"x-api-key": "sk-mine"}).json()
-    assert (state["scheduler"]["running"], state["scheduler"]["waiting"]) == (0, 0)
-    assert {fault for fault in state["faults"] if fault.startswith("routes.")} == set()
+    def state() -> Any:
+        return served.get("/server_info", headers={"x-api-key": "sk-mine"}).json()
+
+    until(lambda: (state()["scheduler"]["running"], state()["scheduler"]["waiting"]) == (0, 0))
+    kv = state()["kv"]
+    assert kv["free"] + kv["evictable"] == kv["total"]
+    assert [fault for fault in state()["faults"] if fault.startswith("routes.")] == ["routes.mine"]

@@ -46,6 +46,18 @@ def operations(schema: Any) -> list[Any]:
     return [result.ok() for result in schema.get_all_operations()]
 
 
+def test_a_schema_that_is_not_true_is_found(guarded: Server) -> None:
+    document = guarded.get("/openapi.json", headers=KEY).json()
+    document["components"]["schemas"]["ModelList"]["required"].append("nothing")
+    document["paths"] = {"/v1/models": document["paths"]["/v1/models"]}
+    false = schemathesis.openapi.from_dict(document)
+    false.config.update(base_url=guarded.url)
+    (operation,) = operations(false)
+    with pytest.raises(BaseExceptionGroup) as found:
+        operation.Case().call_and_validate(headers=KEY, checks=[CHECKS.get_one("response_schema_conformance")])
+    assert "nothing" in repr([failure.message for failure in found.value.exceptions])
+
+
 def test_every_operation_by_its_schema(guarded: Server, schema: Any) -> None:
     checks = [not_a_server_error, *(CHECKS.get_one(name) for name in WANTED)]
     found = operations(schema)
