@@ -107,7 +107,16 @@ def flat(whole: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def forced() -> Iterator[Forced]:
-    flags = ("--tool-call-parser", "hermes", "--reasoning-parser", "think", "--max-total-tokens", "20000")
+    flags = (
+        "--tool-call-parser",
+        "hermes",
+        "--reasoning-parser",
+        "think",
+        "--max-total-tokens",
+        "20000",
+        "--served-model-name",
+        "a:b",
+    )
     with serving(*SIMULATED, *script(*TEXTS.values()), *flags) as up:
         yield Forced(up)
 
@@ -240,9 +249,7 @@ def test_openais_own_client_rebuilds_the_calls(forced: Forced) -> None:
     tools: Any = TOOLS
     with (
         openai.OpenAI(base_url=f"{forced.server.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE) as client,
-        client.chat.completions.stream(
-            model="SmolLM2-135M-Instruct", messages=messages, tools=tools, temperature=0
-        ) as stream,
+        client.chat.completions.stream(model="a:b", messages=messages, tools=tools, temperature=0) as stream,
     ):
         message = stream.get_final_completion().choices[0].message
     forced.sent += 1
@@ -300,3 +307,10 @@ def test_what_cannot_be_parsed_is_refused(forced: Forced, path: str, body: dict[
     answer = forced.server.post(path, body)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
+
+
+def test_b21_a_served_name_with_a_colon_is_one_name(forced: Forced) -> None:
+    assert forced.post("plain", model="a:b", max_tokens=1).json()["model"] == "a:b"
+    for name in ("a", "b", "a:zz", "a:b:c"):
+        answer = forced.server.post(CHAT, {"messages": HELLO, "model": name})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")

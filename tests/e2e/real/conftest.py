@@ -9,10 +9,12 @@ import pytest
 from tests.e2e.http.servers import Server, serving
 
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "4096", "--check-invariants", "step", "--metrics", "prometheus")
+PARSERS = ("--tool-call-parser", "hermes", "--reasoning-parser", "think")
+"""The model has been trained on neither; a grammar makes it write them."""
 
 
 @pytest.fixture(scope="session")
 def real() -> Iterator[Server]:
     """It must be alive at its end, with an empty table, an exact pool and no error in its log."""
-    with serving(*FLAGS) as server:
+    with serving(*FLAGS, *PARSERS) as server:
         yield server
