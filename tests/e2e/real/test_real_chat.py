@@ -11,7 +11,7 @@ import pytest
 
 from jackfield.entrypoints.http.schemas.openai_chat import ChatChunk, ChatCompletion
 from tests.e2e.http.servers import Server, events
-from tests.e2e.http.test_http_tools import CALL_F, CALL_G, TOOLS, flat, rebuilt
+from tests.e2e.http.test_http_tools import CALL_F, TOOLS, flat, rebuilt
 
 pytestmark = pytest.mark.model
 
@@ -64,22 +64,20 @@ def names(found: dict[str, Any]) -> list[str]:
     return [name for name, _ in found["tool_calls"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("No call here.", []),
-        (CALL_F, ["f"]),
-        (f"{CALL_F}\n{CALL_G}", ["f", "g"]),
-        (f"{CALL_F}\n{CALL_G}\n{CALL_F}", ["f", "g", "f"]),
-    ],
-)
+CALL_H = '<tool_call>\n{"name": "g", "arguments": {"é": [{"a": "}"}]}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(("text", "expected"), [("No.", []), (f"{CALL_F}\n{CALL_H}\n{CALL_F}", ["f", "g", "f"])])
 def test_b12_b31_b32_calls_in_free_text(real: Server, text: str, expected: list[str]) -> None:
-    found = both(real, tools=TOOLS, **force(text), max_tokens=160)
+    found = both(real, tools=TOOLS, **force(text), max_tokens=200)
     assert names(found) == expected
     assert found["finish_reason"] == ("tool_calls" if expected else "stop")
     assert all(isinstance(json.loads(arguments), dict) for _, arguments in found["tool_calls"])
-    none = both(real, tools=TOOLS, tool_choice="none", **force(text), max_tokens=160)
-    assert (none["content"], none["tool_calls"], none["finish_reason"]) == (text, [], "stop")
+
+
+def test_b31_none_reads_no_call(real: Server) -> None:
+    none = both(real, tools=TOOLS, tool_choice="none", **force(CALL_F), max_tokens=80)
+    assert (none["content"], none["tool_calls"], none["finish_reason"]) == (CALL_F, [], "stop")
 
 
 @pytest.mark.parametrize(
@@ -101,13 +99,13 @@ def test_b31_required_and_named_calls_are_calls(real: Server, choice: Any, expec
     assert json.loads(found["tool_calls"][0][1]).keys() == {"n"}
 
 
-@pytest.mark.parametrize("limit", [1, 6, 12, 20, 30])
+@pytest.mark.parametrize("limit", [6, 20])
 def test_b34_a_call_that_is_cut_keeps_what_was_produced(real: Server, limit: int) -> None:
-    found = both(real, tools=TOOLS, **force(CALL_G), max_tokens=limit)
+    found = both(real, tools=TOOLS, **force(CALL_H), max_tokens=limit)
     assert found["finish_reason"] == "length"
-    arguments = CALL_G[CALL_G.index('{"city') : CALL_G.rindex("}")]
+    arguments = CALL_H[CALL_H.index('{"é') : CALL_H.rindex("}")]
     assert all(arguments.startswith(text) for _, text in found["tool_calls"])
-    assert CALL_G.startswith(found["content"])
+    assert CALL_H.startswith(found["content"])
 
 
 @pytest.mark.parametrize(
@@ -115,13 +113,11 @@ def test_b34_a_call_that_is_cut_keeps_what_was_produced(real: Server, limit: int
     [
         ("<think>\nSo 1 < 2.\n</think>\n\nYes.", "So 1 < 2.", "Yes."),
         ("<think>Never closed", "Never closed", ""),
-        ("<thi is no tag", "", "<thi is no tag"),
     ],
 )
 def test_b35_reasoning_is_found_however_it_is_cut(real: Server, text: str, reasoning: str, content: str) -> None:
-    for interval in (1, 3):
-        found = both(real, **force(text), stream_interval=interval)
-        assert (found["reasoning_content"].strip(), found["content"].strip()) == (reasoning, content)
+    found = both(real, **force(text))
+    assert (found["reasoning_content"].strip(), found["content"].strip()) == (reasoning, content)
 
 
 def test_b72_formats_are_kept_and_end(real: Server) -> None:
@@ -131,7 +127,7 @@ def test_b72_formats_are_kept_and_end(real: Server) -> None:
     value = json.loads(found["content"])
     assert value.keys() == {"name", "age"}
     assert 0 <= value["age"] <= 120
-    anything = both(real, response_format={"type": "json_object"}, max_tokens=120)
+    anything = flat(post(real, response_format={"type": "json_object"}, max_tokens=40).json())
     if anything["finish_reason"] == "stop":
         assert isinstance(json.loads(anything["content"]), dict)
     assert anything["content"].lstrip().startswith("{")
@@ -157,7 +153,7 @@ def test_b18_the_second_turn_of_a_tool_conversation(real: Server) -> None:
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
         history = [*HELLO, {"role": "assistant", "content": None, "tool_calls": [call]}]
         history.append({"role": "tool", "tool_call_id": "c1", "content": "3"})
-        both(real, messages=history, tools=TOOLS, max_tokens=4)
+        post(real, messages=history, tools=TOOLS, max_tokens=1)
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "[1]"}}
     refused(
         real,
@@ -188,9 +184,9 @@ def entries(chunks: list[Any]) -> list[Any]:
     return [entry for one in told if one is not None for entry in one["content"]]
 
 
-@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("interval", [3])
 def test_b24_b27_each_token_has_its_own_row(real: Server, interval: int) -> None:
-    asked = {"logprobs": True, "top_logprobs": 3, "max_tokens": 20, "stream_interval": interval}
+    asked = {"logprobs": True, "top_logprobs": 3, "max_tokens": 12, "stream_interval": interval}
     whole = post(real, **asked).json()
     rows = whole["choices"][0]["logprobs"]["content"]
     assert len(rows) == whole["usage"]["completion_tokens"]
