@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -40,10 +41,12 @@ def post(server: Server, **body: Any) -> Any:
 
 
 def both(server: Server, **body: Any) -> dict[str, Any]:
-    """The answer, after its stream has said the same."""
-    whole = post(server, **body).json()
+    """The answer, after its stream has said the same. They run beside each other, which takes half the time."""
+    with ThreadPoolExecutor(1) as beside:
+        streamed = beside.submit(post, server, **body, stream=True)
+        whole = post(server, **body).json()
+        chunks = events(streamed.result())
     ChatCompletion.model_validate(whole)
-    chunks = events(post(server, **body, stream=True))
     for chunk in chunks:
         ChatChunk.model_validate(chunk)
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -67,7 +70,7 @@ def names(found: dict[str, Any]) -> list[str]:
 CALL_H = '<tool_call>\n{"name": "g", "arguments": {"é": [{"a": "}"}]}}\n</tool_call>'
 
 
-@pytest.mark.parametrize(("text", "expected"), [("No.", []), (f"{CALL_F}\n{CALL_H}\n{CALL_F}", ["f", "g", "f"])])
+@pytest.mark.parametrize(("text", "expected"), [("No.", []), (f"{CALL_F}{CALL_H}", ["f", "g"])])
 def test_b12_b31_b32_calls_in_free_text(real: Server, text: str, expected: list[str]) -> None:
     found = both(real, tools=TOOLS, **force(text), max_tokens=200)
     assert names(found) == expected
@@ -221,7 +224,8 @@ def test_b86_no_part_of_a_message_makes_a_connection(real: Server) -> None:
 
 def test_b83_a_request_brings_no_template_and_no_argument_of_rendering(real: Server) -> None:
     refused(real, "chat_template", chat_template="{{ 1 }}")
-    for kwargs in ({"tokenize": True}, {"messages": []}, {"tools": []}, {"thinking": "x" * 10**6}):
+    given: list[dict[str, Any]] = [{"tokenize": True}, {"messages": []}, {"tools": []}, {"thinking": "x" * 10**6}]
+    for kwargs in given:
         refused(real, "chat_template_kwargs", chat_template_kwargs=kwargs)
 
 
