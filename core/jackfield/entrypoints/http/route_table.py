@@ -81,6 +81,7 @@ ROUTES: tuple[Route, ...] = (
         handler=embeddings.embeddings,
         summary="OpenAI's embeddings, of a model that gives any.",
         request=pooling.EmbeddingsBody,
+        examples=({"input": "Hello"},),
         response=pooling.Embeddings,
         generates=True,
     ),
@@ -91,6 +92,7 @@ ROUTES: tuple[Route, ...] = (
         handler=embeddings.encode,
         summary="The embedding of one text or a batch, in SGLang's shape.",
         request=pooling.EncodeBody,
+        examples=({"text": "Hello"},),
         response=pooling.Encoded,
         generates=True,
     ),
@@ -254,6 +256,7 @@ ROUTES: tuple[Route, ...] = (
         summary="GET: the schedule policy that runs. POST: put another in its place, between two steps; 400 and nothing changes "
         "if it cannot be had. The body is that of POST.",
         request=native.PolicyBody,
+        examples=({"name": "fcfs"},),
         response=native.PolicyAnswer,
     ),
     Route(
@@ -291,6 +294,7 @@ ROUTES: tuple[Route, ...] = (
         handler=sessions.open_session,
         summary="Open a session, which /generate continues with `session_params`. 503 if there are too many.",
         request=native.OpenSessionBody,
+        examples=({},),
         answer="the session's id, a JSON string; whoever knows it may continue and close the session",
     ),
     Route(
@@ -300,6 +304,7 @@ ROUTES: tuple[Route, ...] = (
         handler=sessions.close_session,
         summary="Forget a session; while a turn runs, at its end. 400 for an unknown id.",
         request=native.CloseSessionBody,
+        examples=({"session_id": "a"},),
         response=native.CloseSessionAnswer,
     ),
     *(
@@ -310,6 +315,7 @@ ROUTES: tuple[Route, ...] = (
             handler=tokenize.tokenize,
             summary="The token ids of a prompt, of several, or of a conversation.",
             request=tokens.TokenizeBody,
+            examples=({"prompt": "Hello"},),
             response=tokens.TokenizeAnswer,
             ceilings={"messages": "max_messages"},
             generates=True,
@@ -324,6 +330,7 @@ ROUTES: tuple[Route, ...] = (
             handler=tokenize.detokenize,
             summary="The text of token ids, or of several lists of them.",
             request=tokens.DetokenizeBody,
+            examples=({"tokens": [1, 2, 3]},),
             response=tokens.DetokenizeAnswer,
             generates=True,
         )
@@ -336,6 +343,7 @@ ROUTES: tuple[Route, ...] = (
         handler=info.abort_request,
         summary="End one request by its id, or all. Their clients get what there is, with finish reason abort.",
         request=native.AbortBody,
+        examples=({"abort_all": True},),
         response=native.AbortAnswer,
     ),
 )

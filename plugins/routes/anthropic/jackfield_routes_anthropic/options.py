@@ -9,7 +9,7 @@ class AnthropicOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     any_model: bool = Field(
-        False,
+        default=False,
         description="Answer whatever model a client names, for programs that know only Claude's names; else an unknown one is "
         "refused with 404.",
     )
