@@ -271,7 +271,7 @@ CASES: list[tuple[str, str, list[Piece] | None]] = [
 
 
 @pytest.mark.parametrize(("form", "written", "pieces"), CASES)
-def test_what_is_read(form: str, written: str, pieces: list[Piece] | None) -> None:
+def test_b32_b34_what_is_read(form: str, written: str, pieces: list[Piece] | None) -> None:
     """None: all of it is content, as written."""
     parser = FORMATS[form]
     expected = text(written) if pieces is None else pieces
