@@ -87,7 +87,7 @@ def test_b31_none_reads_no_call(real: Server) -> None:
     ("choice", "expected"), [("required", {"f", "g"}), ({"type": "function", "function": {"name": "g"}}, {"g"})]
 )
 def test_b31_required_and_named_calls_are_calls(real: Server, choice: Any, expected: set[str]) -> None:
-    parameters = {
+    parameters: dict[str, Any] = {
         "type": "object",
         "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
         "required": ["n"],
