@@ -59,6 +59,7 @@ def scheduler_grammars(
             vocab_size=limits.vocab_size,
             stop_ids=plan.facts.config.eos_token_ids,
             vocab=list(side.vocab()),
+            special_ids=dict(side.special_ids),
             timeout=args.grammar_compile_timeout,
             memory=args.grammar_compile_memory,
             side_by_side=args.grammar_compilations,
@@ -97,10 +98,16 @@ class _Backend:
             return tokenizer.vocabulary(size)
 
         self.vocab = vocab
+        self.special_ids = tokenizer.control_ids() if tokenizer is not None else {}
 
     def made(self) -> GrammarBackend:
         """Raises PluginLoadError."""
         backend: GrammarBackend = self._plugin.make(
-            {"vocab_size": self._size, "stop_ids": self._plan.facts.config.eos_token_ids, "vocab": self.vocab}
+            {
+                "vocab_size": self._size,
+                "stop_ids": self._plan.facts.config.eos_token_ids,
+                "vocab": self.vocab,
+                "special_ids": self.special_ids,
+            }
         )
         return backend

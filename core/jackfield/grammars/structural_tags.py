@@ -3,9 +3,9 @@
     {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<call"], "tags": [
         {"type": "tag", "begin": "<call>", "content": {"type": "json_schema", "json_schema": {...}}, "end": "</call>"}]}}
 
-`FORMATS` are the formats that are read; the elder shape with `structures` and `triggers` is read as triggered tags. All backends
-honour the same ones, so a tool-call parser need not ask which backend there is. A mark that is a special token of the model has
-no text; it is written {"type": "token", "token": id or name}.
+`FORMATS` are the formats that are read; the elder shape with `structures` and `triggers` is read as triggered tags. They mean the
+same to every backend. A mark that is a special token of the model has no text; it is written {"type": "token", "token": id or
+name}, which xgrammar refuses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jackfield.grammars.ebnf import Ebnf, read_ebnf
 from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import Node
 from jackfield.grammars.schema_walk import read_json
-from jackfield.hookspecs.grammar import GrammarContext, GrammarError
+from jackfield.hookspecs.grammar import GrammarError
 
 MOST_NESTED = 30
 
@@ -292,12 +292,6 @@ def _ends_free(content: Format) -> bool:
     if isinstance(content, Or):
         return any(map(_ends_free, content.elements))
     return isinstance(content, Repeated) and _ends_free(content.content)
-
-
-def special_ids(context: GrammarContext) -> Mapping[str, int]:
-    """Text of each special token -> its id, where the runtime says so."""
-    known: Callable[[], Mapping[str, int]] | None = getattr(context, "special_ids", None)
-    return {} if known is None else known()
 
 
 def token_id(token: Token, special: Mapping[str, int], vocab_size: int) -> int:

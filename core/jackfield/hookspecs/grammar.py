@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,11 +116,13 @@ class GrammarContext(PluginContext):
     stop_ids     the model's end tokens
     vocab        the bytes of each id's text, b"" for special and unused ids; vocab_size of them. Call it when they are needed,
                  and once: it may take a tenth of a second
+    special_ids  what each control token looks like -> its id: no text reaches such a token, so a structural tag names it
     """
 
     vocab_size: int
     stop_ids: tuple[int, ...]
     vocab: Callable[[], Sequence[bytes]]
+    special_ids: Mapping[str, int] = field(default_factory=dict)
 
 
 class GrammarSpecs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,18 @@ BACKENDS = {
 }
 
 
-def make(name: str, vocab: Sequence[bytes], stop_ids: tuple[int, ...]) -> GrammarBackend:
+def make(
+    name: str, vocab: Sequence[bytes], stop_ids: tuple[int, ...], special_ids: Mapping[str, int] | None = None
+) -> GrammarBackend:
     module, _, kind = BACKENDS[name].partition(":")
     context = GrammarContext(
-        kind="grammar", name=name, instance=name, vocab_size=len(vocab), stop_ids=stop_ids, vocab=lambda: vocab
+        kind="grammar",
+        name=name,
+        instance=name,
+        vocab_size=len(vocab),
+        stop_ids=stop_ids,
+        vocab=lambda: vocab,
+        special_ids=special_ids or {},
     )
     made: GrammarBackend = getattr(importlib.import_module(module), kind)(context)
     return made

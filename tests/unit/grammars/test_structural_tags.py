@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jackfield.grammars.structural_tags import read_structural_tag
 from jackfield.hookspecs import GrammarBackend, GrammarError
-from tests.unit.grammars.backends import grammar, takes
+from tests.unit.grammars.backends import complete, grammar, make, takes
 
 INT = {"type": "json_schema", "json_schema": {"type": "integer"}}
 CALL = {
@@ -73,7 +74,6 @@ CASES: list[tuple[str, Any, list[str], list[str]]] = [
      ["<f>1</f>"], ["", "<f>1</f>, <f>1</f>"]),
     ("think", {"type": "sequence", "elements": [tag("<think>", ANY, "</think>"), triggered(at_least_one=True)]},
      ["<think>a</think><f>1</f>", "<think></think><f>1</f> x"], ["<think>a</think>", "<f>1</f>", "<think>a</think>x<f>1</f>"]),
-    ("by id", tag({"type": "token", "token": 5}, INT, {"type": "token", "token": 6}), [], ["1", "<f>1"]),
 ]  # fmt: skip
 
 
@@ -113,8 +113,6 @@ def test_the_elder_shape_is_triggered_tags(backend: GrammarBackend) -> None:
         ({"format": triggered(triggers=[])}, "/format/triggers", "not empty"),
         ({"format": triggered(tags=[ANY])}, "/format/tags/0", "tag"),
         ({"format": tag("<a>", ANY, "")}, "/format/end", "empty"),
-        ({"format": tag({"type": "token", "token": "<none>"}, ANY, "x")}, "<none>", "no special token"),
-        ({"format": tag({"type": "token", "token": 10**6}, ANY, "x")}, "1000000", "no token id"),
         ({"structures": [{"begin": "a"}], "triggers": ["a"]}, "/structures/0", "schema"),
     ],
 )  # fmt: skip
@@ -125,6 +123,28 @@ def test_b68_what_is_malformed_is_named_with_its_place(
         grammar(backend, "structural_tag", tagged)
     assert caught.value.keyword == pointer
     assert word in caught.value.message
+
+
+def test_marks_that_are_special_tokens() -> None:
+    """No text reaches such a token; a tag names it, by id or by what it looks like."""
+    vocab = [*(bytes([byte]) for byte in range(256)), b"", b""]
+    backend = make("llguidance", vocab, (257,), {"<call>": 256})
+    for mark in (256, "<call>"):
+        token = {"type": "token", "token": mark}
+        form = {"type": "sequence", "elements": [text("a"), tag(token, INT, token)]}
+        matcher = grammar(backend, "structural_tag", {"format": form}).matcher()
+        for wanted, other in ((97, 256), (256, 97), (55, 97), (256, 97)):
+            mask = np.zeros(9, dtype=np.uint32)
+            matcher.fill(mask)
+            assert mask[wanted // 32] >> (wanted % 32) & 1
+            assert not matcher.accept(other)
+            assert matcher.accept(wanted)
+        assert complete(matcher)
+    for unknown, word in (("<none>", "no special token"), (10**6, "no token id")):
+        with pytest.raises(GrammarError, match=word):
+            grammar(backend, "structural_tag", {"format": {"type": "token", "token": unknown}})
+    with pytest.raises(GrammarError, match="special tokens"):
+        grammar(make("xgrammar", vocab, (257,), {"<call>": 256}), "structural_tag", {"format": form})
 
 
 def test_formats_nest_to_a_limit() -> None:

@@ -52,7 +52,11 @@ def make_backend(orders: CompilerOrders) -> GrammarBackend:
     """Raises PluginLoadError, or ConfigurationError for its options."""
     loaded = load_stack(ResolvedStack(plugins=(orders.plugin,)), INLINE)
     backend: GrammarBackend = loaded.make(
-        "grammar", vocab_size=orders.vocab_size, stop_ids=orders.stop_ids, vocab=lambda: orders.vocab
+        "grammar",
+        vocab_size=orders.vocab_size,
+        stop_ids=orders.stop_ids,
+        vocab=lambda: orders.vocab,
+        special_ids=orders.special_ids,
     )
     return backend
 

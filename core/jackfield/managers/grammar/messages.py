@@ -17,13 +17,14 @@ MAX_WORDS = 2000
 
 
 class CompilerOrders(Message, frozen=True, kw_only=True):
-    """vocab: as `GrammarContext.vocab` gives it; timeout in seconds, memory in bytes, for one compilation; side_by_side: most at
-    once; sys_path: where the scheduler's process imports from."""
+    """vocab: as `GrammarContext.vocab` gives it; special_ids: as there; timeout in seconds, memory in bytes, for one compilation;
+    side_by_side: most at once; sys_path: where the scheduler's process imports from."""
 
     plugin: SelectedPlugin
     vocab_size: int
     stop_ids: tuple[int, ...]
     vocab: list[bytes]
+    special_ids: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it
     timeout: float
     memory: int
     side_by_side: int

@@ -204,6 +204,11 @@ class Tokenizer:
         """The bytes of ids 0 .. size - 1, b"" for control tokens and for ids that have no token."""
         return [b"" if token in self._special else self.token_bytes(token) for token in range(size)]
 
+    def control_ids(self) -> dict[str, int]:
+        """What each control token looks like -> its id."""
+        added = self._library.get_added_tokens_decoder()
+        return {token.content: token_id for token_id, token in added.items() if token_id in self._special}
+
     def token_text(self, token_id: int) -> str:
         """The token alone as text; bytes that are no character are U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", "replace")

@@ -16,7 +16,7 @@ from jackfield.grammars.ebnf import read_ebnf
 from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import regex_text
 from jackfield.grammars.schema_rules import check_schema
-from jackfield.grammars.structural_tags import read_structural_tag, special_ids
+from jackfield.grammars.structural_tags import read_structural_tag
 from jackfield.hookspecs import CompiledGrammar, GrammarBackend, GrammarContext, GrammarError, GrammarSpec
 from jackfield_grammar_llguidance.lark import lark_of_ebnf, lark_of_tag
 from jackfield_grammar_llguidance.matcher import LlguidanceGrammar
@@ -57,7 +57,7 @@ class LlguidanceBackend(GrammarBackend):
             tag = read_structural_tag(
                 spec.source, lambda at, schema: check_schema(json.dumps(schema), RULES, within=at)
             )
-            return HEAD + lark_of_tag(tag, special_ids(self.context), self.context.vocab_size)
+            return HEAD + lark_of_tag(tag, self.context.special_ids, self.context.vocab_size)
         raise GrammarError(f"the grammar backend llguidance does not honour {spec.form}", keyword=spec.form)
 
     def warm_up(self) -> None:

@@ -15,7 +15,7 @@ from jackfield.grammars.ebnf import read_ebnf
 from jackfield.grammars.regex_reader import read_regex
 from jackfield.grammars.regex_syntax import regex_text
 from jackfield.grammars.schema_rules import check_schema
-from jackfield.grammars.structural_tags import read_structural_tag, special_ids
+from jackfield.grammars.structural_tags import read_structural_tag
 from jackfield.hookspecs import CompiledGrammar, GrammarBackend, GrammarContext, GrammarError, GrammarSpec
 from jackfield_grammar_xgrammar.matcher import XgrammarGrammar
 from jackfield_grammar_xgrammar.schema import MOST_WHITESPACE, RULES, schema_text
@@ -49,7 +49,7 @@ class XgrammarBackend(GrammarBackend):
             tag = read_structural_tag(
                 spec.source, lambda at, schema: check_schema(json.dumps(schema), RULES, within=at)
             )
-            written = tag_json(tag, special_ids(self.context), self.context.vocab_size)
+            written = tag_json(tag)
             return lambda compiler: compiler.compile_structural_tag(written)
         raise GrammarError(f"the grammar backend xgrammar does not honour {spec.form}", keyword=spec.form)
 

@@ -3,7 +3,6 @@ not checked and understood."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from jackfield.grammars.ebnf import Ebnf
@@ -21,8 +20,8 @@ from jackfield.grammars.structural_tags import (
     Tag,
     Text,
     Token,
-    token_id,
 )
+from jackfield.hookspecs import GrammarError
 from jackfield_grammar_xgrammar.schema import MOST_WHITESPACE, json_grammar
 
 
@@ -66,48 +65,49 @@ def _char(code: int) -> str:
     return chr(code) if chr(code).isalnum() and code < 0x80 else f"\\U{code:08x}"
 
 
-def tag_json(tag: Format, special: Mapping[str, int], vocab_size: int) -> dict[str, Any]:
-    """special: text of each special token -> its id."""
-    return {"type": "structural_tag", "format": _Tags(special, vocab_size).format(tag)}
+def tag_json(tag: Format) -> dict[str, Any]:
+    """Raises GrammarError for what xgrammar cannot do."""
+    return {"type": "structural_tag", "format": _format(tag)}
 
 
-class _Tags:
-    def __init__(self, special: Mapping[str, int], vocab_size: int) -> None:
-        self.special, self.vocab_size = special, vocab_size
+def _format(item: Format) -> dict[str, Any]:
+    if isinstance(item, Text):
+        return {"type": "const_string", "value": item.value}
+    if isinstance(item, Token):
+        # It takes none for a token without a text; with a made-up text, its free text would let the token through anywhere.
+        raise GrammarError(
+            "structural tag: xgrammar cannot name special tokens; llguidance can", keyword=str(item.token)
+        )
+    if isinstance(item, AnyText):
+        return {"type": "any_text", "excludes": list(item.excludes)}
+    if isinstance(item, Json):
+        schema = json_grammar(item.schema)
+        return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": MOST_WHITESPACE}
+    if isinstance(item, Pattern):
+        return {"type": "regex", "pattern": regex_text(item.tree)}
+    if isinstance(item, Grammar):
+        return {"type": "grammar", "grammar": ebnf_text(item.grammar)}
+    if isinstance(item, InOrder | Or):
+        kind = "sequence" if isinstance(item, InOrder) else "or"
+        return {"type": kind, "elements": [_format(part) for part in item.elements]}
+    if isinstance(item, Repeated):
+        most = -1 if item.most is None else item.most
+        return {"type": "repeat", "min": item.least, "max": most, "content": _format(item.content)}
+    if isinstance(item, Tag):
+        return _tag(item)
+    flags = {"at_least_one": item.at_least_one, "stop_after_first": item.stop_after_first}
+    tags = [_tag(tag) for tag in item.tags]
+    if isinstance(item, SeparatedTags):
+        return {"type": "tags_with_separator", "tags": tags, "separator": item.separator} | flags
+    lists = {"triggers": list(item.triggers), "excludes": list(item.excludes)}
+    return {"type": "triggered_tags", "tags": tags} | lists | flags
 
-    def format(self, item: Format) -> dict[str, Any]:
-        if isinstance(item, Text):
-            return {"type": "const_string", "value": item.value}
-        if isinstance(item, Token):
-            return {"type": "token", "token": token_id(item, self.special, self.vocab_size)}
-        if isinstance(item, AnyText):
-            return {"type": "any_text", "excludes": list(item.excludes)}
-        if isinstance(item, Json):
-            schema = json_grammar(item.schema)
-            return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": MOST_WHITESPACE}
-        if isinstance(item, Pattern):
-            return {"type": "regex", "pattern": regex_text(item.tree)}
-        if isinstance(item, Grammar):
-            return {"type": "grammar", "grammar": ebnf_text(item.grammar)}
-        if isinstance(item, InOrder | Or):
-            kind = "sequence" if isinstance(item, InOrder) else "or"
-            return {"type": kind, "elements": [self.format(part) for part in item.elements]}
-        if isinstance(item, Repeated):
-            most = -1 if item.most is None else item.most
-            return {"type": "repeat", "min": item.least, "max": most, "content": self.format(item.content)}
-        if isinstance(item, Tag):
-            return self.tag(item)
-        flags = {"at_least_one": item.at_least_one, "stop_after_first": item.stop_after_first}
-        tags = [self.tag(tag) for tag in item.tags]
-        if isinstance(item, SeparatedTags):
-            return {"type": "tags_with_separator", "tags": tags, "separator": item.separator} | flags
-        lists = {"triggers": list(item.triggers), "excludes": list(item.excludes)}
-        return {"type": "triggered_tags", "tags": tags} | lists | flags
 
-    def tag(self, item: Tag) -> dict[str, Any]:
-        ends = [self.mark(end) for end in item.ends]
-        end = ends[0] if len(ends) == 1 else ends
-        return {"type": "tag", "begin": self.mark(item.begin), "content": self.format(item.content), "end": end}
+def _tag(item: Tag) -> dict[str, Any]:
+    ends = [_mark(end) for end in item.ends]
+    end = ends[0] if len(ends) == 1 else ends
+    return {"type": "tag", "begin": _mark(item.begin), "content": _format(item.content), "end": end}
 
-    def mark(self, mark: Text | Token) -> Any:
-        return mark.value if isinstance(mark, Text) else self.format(mark)
+
+def _mark(mark: Text | Token) -> Any:
+    return mark.value if isinstance(mark, Text) else _format(mark)
