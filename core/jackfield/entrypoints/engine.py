@@ -268,9 +268,9 @@ class Engine:
         """How well each item goes with the query.
 
         A model that generates: for each item the probabilities with which it goes on with each of `label_token_ids` behind
-        query and item (`item_first`: item and query), `apply_softmax`: among these alone. Returns a list a item.
+        query and item (`item_first`: item and query), `apply_softmax`: among these alone. Returns a list for each item.
 
-        A cross-encoder, or an embedding model (the cosine): query and items are texts; returns a number an item.
+        A cross-encoder, or an embedding model (the cosine): query and items are texts; returns a number for each.
 
         Raises RequestError.
         """
