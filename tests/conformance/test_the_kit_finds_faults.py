@@ -19,6 +19,7 @@ from jackfield.entrypoints.cli import main
 from tests.conformance.faulty import (
     caches,
     gates,
+    grammars,
     loops,
     observers,
     parsers,
@@ -37,6 +38,7 @@ KINDS: Mapping[str, ModuleType] = {
     "metrics": sinks,
     "observer": observers,
     "gate": gates,
+    "grammar": grammars,
     "kv_tier": tiers,
     "logits_processor": processors,
     "parser": parsers,
@@ -56,6 +58,8 @@ def row(kind: str, name: str) -> dict[str, Any]:
         features = ("cached_tokens", "forest")
     if kind == "parser":
         features = ("tool_calls",)
+    if kind == "grammar":
+        features = ("regex",)
     return plugin_row(kind, name, features=features)
 
 

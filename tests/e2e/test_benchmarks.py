@@ -55,3 +55,12 @@ def test_hooks() -> None:
     assert set(results) == {"observers_five", "observers_five_scheduler", "observers_five_decisions"}
     for figure in results.values():
         assert len(figure["a"]) == len(figure["b"]) == len(figure["values"]) == 2
+
+
+def test_grammar() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "grammar.py", "--quick", "--json", "--backend", "llguidance"]
+    command += ["--rounds", "1", "--wait", "0"]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    figure = told["results"]["llguidance_first_use"]
+    assert (figure["unit"], len(figure["values"])) == ("ms", 3)
+    assert "jackfield_grammar_llguidance" in told["packages"]

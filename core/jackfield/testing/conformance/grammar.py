@@ -160,12 +160,15 @@ class GrammarConformance(Conformance):
     def test_a_refusal_changes_nothing(self, grammars: list[tuple[GrammarExample, CompiledGrammar]]) -> None:
         """`accept` of a token that is not allowed says so, and everything is as before."""
         for example, grammar in grammars:
-            matcher = grammar.matcher()
-            before = allowed(matcher)
-            for token in np.flatnonzero(~before).tolist():
-                if token not in STOP_IDS:
-                    assert not matcher.accept(token)
-            assert (allowed(matcher) == before).all(), f"{example.source}: a refusal changed the mask"
+            for way in (way for ways in example.valid for way in ways if takes(grammar, cut(way.encode(), 1))):
+                matcher = grammar.matcher()
+                before = allowed(matcher)
+                for token in np.flatnonzero(~before).tolist():
+                    if token not in STOP_IDS:
+                        assert not matcher.accept(token)
+                assert (allowed(matcher) == before).all(), f"{example.source}: a refusal changed the mask"
+                rest = takes(grammar, cut(way.encode(), 1), matcher=matcher)
+                assert rest, f"{example.source}: after refusals {way!r} is not taken any more"
 
     def test_matchers_are_independent(self, grammars: list[tuple[GrammarExample, CompiledGrammar]]) -> None:
         """Two requests of one grammar do not see each other."""
@@ -239,9 +242,12 @@ def allowed(matcher: GrammarMatcher) -> NDArray[np.bool_]:
     return bits[:SIZE]
 
 
-def takes(grammar: CompiledGrammar, tokens: Sequence[int], *, whole: bool = True) -> bool:
-    """Whether the tokens are allowed by masks and accepted, and (whole) the answer may end behind them."""
-    matcher = grammar.matcher()
+def takes(
+    grammar: CompiledGrammar, tokens: Sequence[int], *, whole: bool = True, matcher: GrammarMatcher | None = None
+) -> bool:
+    """Whether the tokens are allowed by masks and accepted, and (whole) the answer may end behind them. matcher: None: a new
+    one."""
+    matcher = matcher or grammar.matcher()
     for token in tokens:
         if matcher.terminated or not allowed(matcher)[token] or not matcher.accept(token):
             return False
