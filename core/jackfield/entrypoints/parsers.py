@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from jackfield.hookspecs import Parser, ReasoningParser, ToolCallParser
 from jackfield.managers.chat.parsers import Parsers
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
+from jackfield.stack.selection.parsers import WORDS
+
+log = logging.getLogger(__name__)
 
 
 def make_parsers(loaded: LoadedStack, chat_template: str) -> Parsers:
@@ -21,6 +26,7 @@ def make_parsers(loaded: LoadedStack, chat_template: str) -> Parsers:
                 reasoning = made
             else:
                 raise _other_sort(plugin, part, made)
+            log.info("parser %s reads %s: %s", plugin.selected.name, WORDS[part], plugin.selected.reason)
     return Parsers(tool_calls=tool_calls, reasoning=reasoning)
 
 
