@@ -40,5 +40,5 @@ def test_one_of_the_other_sort_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(WRONG)
     stack = ResolvedStack(plugins=(select_one(discover(files=[file]), "parser", "wrong", {}),))
-    with pytest.raises(PluginLoadError, match="declares the feature 'reasoning'.* which is no ReasoningParser"):
+    with pytest.raises(PluginLoadError, match=r"declares the feature 'reasoning'.* which is no ReasoningParser"):
         make_parsers(load_stack(stack, INLINE), "")
