@@ -143,3 +143,13 @@ def test_the_ceiling_of_a_call_is_the_one_of_its_prompts() -> None:
         assert refused.value.param == "n"
         with pytest.raises(RequestError, match="whole number from 1 to 128"):
             engine.generate(input_ids=PROMPTS[0], sampling_params={"n": 10**9})
+
+
+def test_an_engine_takes_as_many_prompts_as_its_operator_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"max_new_tokens": 1, "temperature": 0}
+    with without_tokenizer() as engine:
+        assert len(engine.generate(input_ids=[[5]] * 1100, sampling_params=one)) == 1100
+        assert len(engine.generate(input_ids=[[5]] * 600, sampling_params={**one, "n": 2})) == 1200
+    monkeypatch.setenv("JACKFIELD_MAX_PROMPTS_PER_REQUEST", "2")
+    with without_tokenizer() as engine, pytest.raises(RequestError, match="3 prompts; at most 2"):
+        engine.generate(input_ids=[[5]] * 3, sampling_params=one)

@@ -49,7 +49,8 @@ class LimitFields(BaseModel):
     )
     max_prompts_per_request: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=1024,
-        description="Most prompts in one request, and most answers of one with n above 1: prompts times n.",
+        description="Most prompts in one request, and most answers of one with n above 1: prompts times n. An Engine has no such "
+        "limit unless it is set.",
     )
     max_tokenize_length: Annotated[Positive, Option(LIMITS, "N")] = Field(
         default=2**20,

@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
+from jackfield.config.layer import DEFAULT
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints import engine_chat
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
@@ -44,6 +45,10 @@ Prompt = str | Sequence[str]
 InputIds = Sequence[int] | Sequence[Sequence[int]]
 Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
+OFFLINE_PROMPTS = 2**31 - 1
+"""Prompts of one call where nothing else was said: --max-prompts-per-request protects a server from its clients, and who calls an
+engine is its operator."""
+
 
 class Engine:
     """A model behind a stack of plugins.
@@ -69,6 +74,13 @@ class Engine:
         return engine
 
     def _start(self, args: ServerArgs, provenance: Mapping[str, str] | None) -> None:
+        said = (
+            args.model_fields_set
+            if provenance is None
+            else {k for k, source in provenance.items() if source != DEFAULT}
+        )
+        if "max_prompts_per_request" not in said:
+            args = args.model_copy(update={"max_prompts_per_request": OFFLINE_PROMPTS})
         self._runtime = launch(args, provenance)
         self._mover: Mover = Crank(self._runtime) if isinstance(self._runtime, InlineRuntime) else Driver(self._runtime)
         # An engine that nobody shuts down must not leave processes behind.
