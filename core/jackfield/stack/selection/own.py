@@ -24,6 +24,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-parser-tools",
     "jackfield-routes-anthropic",
     "jackfield-routes-ollama",
+    "jackfield-routes-playground",
     "jackfield-sampling-processors",
     "jackfield-scheduler-loops",
     "jackfield-scheduler-policies",
