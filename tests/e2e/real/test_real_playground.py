@@ -95,7 +95,12 @@ def test_an_answer_is_streamed_with_its_figures_and_the_stack(visit: Visit) -> N
 
 
 def test_json_mode_keeps_to_the_schema_and_shows_a_refusal(visit: Visit) -> None:
-    schema = {"type": "object", "properties": {"n": {"enum": [41, 42]}}, "required": ["n"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"n": {"enum": [41, 42]}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
     visit.page.click("#schema-part summary")
     visit.page.check("#use-schema")
     visit.ask("A number, please.", schema=json.dumps(schema), temperature="0", max_completion_tokens="40")
