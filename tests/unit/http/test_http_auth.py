@@ -17,7 +17,7 @@ from tests.unit.http.route_walk import ALL, EVERY_METHOD, EVERY_ROUTE, Walked
 
 API, ADMIN = "sk-ordinary", "sk-admin"
 BOTH = {"api_key": API, "admin_api_key": ADMIN}
-OPEN_PATHS = {"/health", "/ready", "/ping"}
+OPEN_PATHS = {"/health", "/ready", "/ping", "/", "/playground/{file}"}
 
 
 async def status(args: dict[str, Any], method: str, path: str, headers: Any = (), walked: Walked | None = None) -> int:

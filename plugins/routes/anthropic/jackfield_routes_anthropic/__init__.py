@@ -1,1 +1,0 @@
-"""Anthropic's Messages API on a Jackfield server."""

@@ -1,1 +1,0 @@
-"""Ollama's API on a Jackfield server."""
