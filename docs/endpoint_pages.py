@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, RootModel
 
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.http.schemas.common import Native, OpenAI
 from jackfield.hookspecs import Route
 from jackfield.stack.discovery.scan import discover

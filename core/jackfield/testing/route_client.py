@@ -16,7 +16,7 @@ import msgspec
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.route_rules import OPEN_ROUTES
+from jackfield.entrypoints.http.routing.rules import OPEN_ROUTES
 from jackfield.entrypoints.http.service import Service
 from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.hookspecs import Route, Runtime

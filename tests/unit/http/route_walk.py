@@ -13,7 +13,7 @@ import pytest
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.http.service import Service
 from jackfield.entrypoints.plugin_routes import PluginRoutes, plugin_routes
 from jackfield.hookspecs import Route

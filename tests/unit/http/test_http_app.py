@@ -17,7 +17,7 @@ from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
 from jackfield.entrypoints.http.app import App
 from jackfield.entrypoints.http.errors import GONE, INTERNAL
 from jackfield.entrypoints.http.exchange import Exchange
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.http.service import CONTROL_THREADS, Service
 from jackfield.entrypoints.http.sse import EventStream, event
 from jackfield.hookspecs import Route

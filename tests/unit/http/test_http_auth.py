@@ -9,9 +9,9 @@ import pytest
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.http.auth import Keys
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.guards.auth import Keys
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.hookspecs import RouteLevel as Level
 from tests.unit.http.route_walk import ALL, EVERY_METHOD, EVERY_ROUTE, Walked
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackfield.entrypoints.http.body import ClientGone, parse_json, read_body
 from jackfield.entrypoints.http.errors import ApiError
+from jackfield.entrypoints.http.guards.body import ClientGone, parse_json, read_body
 from jackfield.managers.fields.nesting import measured
 
 JSON = {"content-type": "application/json"}

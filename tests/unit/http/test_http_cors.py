@@ -11,7 +11,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.http.service import Service
 from jackfield.hookspecs import RouteLevel as Level
 
@@ -86,7 +86,7 @@ async def test_any_origin() -> None:
 
 @pytest.mark.parametrize("wanted", ["x\nevil: 1", "a" * 2000, "naïve", ""])
 async def test_only_names_of_headers_are_repeated(wanted: str) -> None:
-    from jackfield.entrypoints.http.cors import Cors
+    from jackfield.entrypoints.http.guards.cors import Cors
 
     headers = {
         "origin": PAGE,

@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.response_input import chat_choice, chat_format, chat_tools, input_messages, messages_of
-from jackfield.entrypoints.http.response_output import ResponseOutput
-from jackfield.entrypoints.http.response_store import ResponseStore, Stored
+from jackfield.entrypoints.http.responses.input_items import (
+    chat_choice,
+    chat_format,
+    chat_tools,
+    input_messages,
+    messages_of,
+)
+from jackfield.entrypoints.http.responses.output_items import ResponseOutput
+from jackfield.entrypoints.http.responses.store import ResponseStore, Stored
 from jackfield.hookspecs import (
     CallBegan,
     CallDelta,

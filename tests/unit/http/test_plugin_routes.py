@@ -16,8 +16,8 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.http.app import App
 from jackfield.entrypoints.http.errors import INTERNAL
-from jackfield.entrypoints.http.route_rules import check_plugin_routes, overlap, route_problems
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.rules import check_plugin_routes, overlap, route_problems
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.http.service import Service
 from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.hookspecs import Route, RouteAnswer, RouteError, RouteLevel, RouteRequest, RouteStream

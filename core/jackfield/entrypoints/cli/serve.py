@@ -28,7 +28,7 @@ def run(namespace: argparse.Namespace) -> int:
     # Imported here, so that a refused flag is told without waiting for them.
     import asyncio
 
-    from jackfield.entrypoints.http.route_rules import check_plugin_routes
+    from jackfield.entrypoints.http.routing.rules import check_plugin_routes
     from jackfield.entrypoints.http.server import CannotListen, Server, bind
     from jackfield.entrypoints.launcher import launch
     from jackfield.entrypoints.plan import with_topology

@@ -19,17 +19,17 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Message, Receive, Scope, Send
 
-from jackfield.entrypoints.http.body import ClientGone, parse_json, read_body
-from jackfield.entrypoints.http.cors import Headers
-from jackfield.entrypoints.http.entries import Entries, Entry
 from jackfield.entrypoints.http.errors import ApiError, api_error
 from jackfield.entrypoints.http.exchange import Exchange
+from jackfield.entrypoints.http.guards.body import ClientGone, parse_json, read_body
+from jackfield.entrypoints.http.guards.cors import Headers
+from jackfield.entrypoints.http.guards.tasks import check_route
 from jackfield.entrypoints.http.replies import send_answer, send_stream
 from jackfield.entrypoints.http.request_log import Ended, RequestLog
-from jackfield.entrypoints.http.route_table import DEFAULT_LEVEL, ROUTES
+from jackfield.entrypoints.http.routing.entries import Entries, Entry
+from jackfield.entrypoints.http.routing.table import DEFAULT_LEVEL, ROUTES
 from jackfield.entrypoints.http.runtime import ServedRuntime
 from jackfield.entrypoints.http.service import Service
-from jackfield.entrypoints.http.tasks import check_route
 from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.hookspecs import Route, RouteAnswer, RouteLevel, Runtime
 from jackfield.stack.errors import PluginStop

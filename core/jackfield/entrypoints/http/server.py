@@ -23,7 +23,7 @@ import uvicorn
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.http.app import App
-from jackfield.entrypoints.http.auth import LOOPBACK
+from jackfield.entrypoints.http.guards.auth import LOOPBACK
 from jackfield.entrypoints.http.protocol import HttpProtocol
 from jackfield.entrypoints.http.service import ServedReplica, Service, Serving
 from jackfield.entrypoints.http.status import Phase

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.calls import Call, Mover, raise_first_failure
 from jackfield.entrypoints.driver import DrivenRuntime
-from jackfield.entrypoints.http.auth import Hosts, Keys
-from jackfield.entrypoints.http.cors import Cors
 from jackfield.entrypoints.http.errors import unavailable
-from jackfield.entrypoints.http.response_store import ResponseStore
+from jackfield.entrypoints.http.guards.auth import Hosts, Keys
+from jackfield.entrypoints.http.guards.cors import Cors
+from jackfield.entrypoints.http.responses.store import ResponseStore
 from jackfield.entrypoints.http.status import Phase, ServerStatus
 from jackfield.entrypoints.monitor import Monitor
 from jackfield.entrypoints.plugin_routes import PluginRoutes

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from jackfield.entrypoints.http.route_rules import overlap, route_problems
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.rules import overlap, route_problems
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.http.schemas.common import ErrorAnswer
 from jackfield.hookspecs import Route, RouteError, RouteLevel
 from jackfield.testing.conformance.suite import Conformance

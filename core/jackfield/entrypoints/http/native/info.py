@@ -8,8 +8,8 @@ from jackfield import __version__
 from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS
 from jackfield.entrypoints.http.errors import ApiError, unavailable
 from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response, unknown_model
+from jackfield.entrypoints.http.guards.web_pages import refuse_pages
 from jackfield.entrypoints.http.service import ServedReplica
-from jackfield.entrypoints.http.web_pages import refuse_pages
 from jackfield.entrypoints.server_info import server_info
 from jackfield.hookspecs import EMBEDDING, RouteAnswer
 from jackfield.hookspecs.kinds import KINDS

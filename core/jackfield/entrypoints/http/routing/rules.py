@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints.http.route_table import ROUTES
+from jackfield.entrypoints.http.routing.table import ROUTES
 from jackfield.entrypoints.plugin_routes import PluginRoutes
 from jackfield.hookspecs import Route, RouteLevel
 

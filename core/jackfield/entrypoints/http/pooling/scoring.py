@@ -6,7 +6,7 @@ from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, Reply
-from jackfield.entrypoints.http.pooled import (
+from jackfield.entrypoints.http.pooling.pooled import (
     answered,
     finished,
     head,

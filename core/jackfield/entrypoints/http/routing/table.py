@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from jackfield.entrypoints.http import (
-    chat,
-    completions,
-    embeddings,
-    generate,
-    info,
-    openapi,
-    parsing,
-    policy,
-    responses,
-    scoring,
-    sessions,
-    tokenize,
-)
+from jackfield.entrypoints.http.native import generate, info, parsing, policy, sessions, tokenize
+from jackfield.entrypoints.http.openai import chat, completions
+from jackfield.entrypoints.http.pooling import embeddings, scoring
+from jackfield.entrypoints.http.responses import routes as responses
+from jackfield.entrypoints.http.routing import openapi
 from jackfield.entrypoints.http.schemas import native, openai, openai_chat, pooling
 from jackfield.entrypoints.http.schemas import parsing as parsed
 from jackfield.entrypoints.http.schemas import responses as response_schemas

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jackfield.entrypoints.http.openai_chat_answer import logprobs_object
+from jackfield.entrypoints.http.openai.chat_answer import logprobs_object
 from jackfield.hookspecs.chat import (
     CallBegan,
     CallDelta,

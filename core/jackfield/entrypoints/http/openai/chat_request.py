@@ -6,8 +6,8 @@ from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange
-from jackfield.entrypoints.http.openai_common import sampling_params
-from jackfield.entrypoints.http.openai_logprobs import chat_logprobs
+from jackfield.entrypoints.http.openai.common import sampling_params
+from jackfield.entrypoints.http.openai.logprobs import chat_logprobs
 from jackfield.entrypoints.http.schemas.openai_chat import ChatBody, Message
 from jackfield.hookspecs.chat import ChatRequest
 

@@ -7,7 +7,14 @@ from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, Reply
-from jackfield.entrypoints.http.pooled import answered, finished, input_fields, pooled_usage, pooling_of, scheduled
+from jackfield.entrypoints.http.pooling.pooled import (
+    answered,
+    finished,
+    input_fields,
+    pooled_usage,
+    pooling_of,
+    scheduled,
+)
 from jackfield.entrypoints.http.schemas.pooling import EmbeddingsBody, EncodeBody, LabelsBody
 from jackfield.entrypoints.pooled_answers import class_answer, embedding_answer
 from jackfield.hookspecs import CLASSIFICATION, EMBEDDING, Pooling

@@ -10,7 +10,7 @@ import msgspec
 
 from jackfield.entrypoints.http.chat_runs import Run
 from jackfield.entrypoints.http.errors import ApiError, api_error
-from jackfield.entrypoints.http.response_output import Event, ResponseOutput
+from jackfield.entrypoints.http.responses.output_items import Event, ResponseOutput
 from jackfield.entrypoints.http.schemas.responses import ResponseBody
 from jackfield.hookspecs.chat import ChatUsage
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from jackfield.entrypoints.http.chat_runs import ChatRuns, Run
 from jackfield.entrypoints.http.exchange import Exchange, Reply, check_model, json_response
-from jackfield.entrypoints.http.openai_chat_answer import choice_object, chunk_choices, first_choice, usage_object
-from jackfield.entrypoints.http.openai_chat_request import chat_request
-from jackfield.entrypoints.http.openai_common import Head, check_stream_options, continuous_usage
+from jackfield.entrypoints.http.openai.chat_answer import choice_object, chunk_choices, first_choice, usage_object
+from jackfield.entrypoints.http.openai.chat_request import chat_request
+from jackfield.entrypoints.http.openai.common import Head, check_stream_options, continuous_usage
 from jackfield.entrypoints.http.schemas.openai_chat import ChatBody
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
 from jackfield.hookspecs.chat import ChatEvent

@@ -14,14 +14,20 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
-from jackfield.entrypoints.http.auth import owner_of
 from jackfield.entrypoints.http.chat_runs import ChatRuns
 from jackfield.entrypoints.http.errors import ApiError, api_error, unavailable
 from jackfield.entrypoints.http.exchange import Exchange, Reply, check_model, json_response
-from jackfield.entrypoints.http.openai_logprobs import top_logprobs
-from jackfield.entrypoints.http.response_input import chat_choice, chat_format, chat_tools, input_messages, messages_of
-from jackfield.entrypoints.http.response_object import Responding
-from jackfield.entrypoints.http.response_store import ResponseStore, Stored
+from jackfield.entrypoints.http.guards.auth import owner_of
+from jackfield.entrypoints.http.openai.logprobs import top_logprobs
+from jackfield.entrypoints.http.responses.input_items import (
+    chat_choice,
+    chat_format,
+    chat_tools,
+    input_messages,
+    messages_of,
+)
+from jackfield.entrypoints.http.responses.response import Responding
+from jackfield.entrypoints.http.responses.store import ResponseStore, Stored
 from jackfield.entrypoints.http.schemas.responses import ResponseBody
 from jackfield.entrypoints.http.sse import EventStream
 from jackfield.hookspecs.chat import ChatRequest

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from jackfield.entrypoints.http.chat_runs import ChatRuns
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, Reply, check_model, check_prompt_count, json_response
-from jackfield.entrypoints.http.openai_chat_request import message_fields
+from jackfield.entrypoints.http.openai.chat_request import message_fields
 from jackfield.entrypoints.http.schemas.openai_chat import Message
 from jackfield.entrypoints.http.schemas.tokenize import DetokenizeBody, TokenizeBody
 from jackfield.hookspecs.chat import ChatRequest

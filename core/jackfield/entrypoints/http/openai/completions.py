@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from jackfield.entrypoints.http.best_of import Candidates, candidates
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import (
     GOES_ON,
@@ -22,8 +21,8 @@ from jackfield.entrypoints.http.exchange import (
     json_response,
     usage,
 )
-from jackfield.entrypoints.http.fill_in import FillIn
-from jackfield.entrypoints.http.openai_common import (
+from jackfield.entrypoints.http.openai.best_of import Candidates, candidates
+from jackfield.entrypoints.http.openai.common import (
     Head,
     Piece,
     check_stream_options,
@@ -31,7 +30,8 @@ from jackfield.entrypoints.http.openai_common import (
     pieces,
     sampling_params,
 )
-from jackfield.entrypoints.http.openai_logprobs import CompletionLogprobs, completion_fields
+from jackfield.entrypoints.http.openai.fill_in import FillIn
+from jackfield.entrypoints.http.openai.logprobs import CompletionLogprobs, completion_fields
 from jackfield.entrypoints.http.schemas.openai import CompletionBody
 from jackfield.entrypoints.http.sse import DONE, EventStream, event
 from jackfield.managers.requests.generate_request import GenerateRequest

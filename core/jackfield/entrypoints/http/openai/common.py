@@ -10,7 +10,7 @@ from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.exchange import Exchange, end_error, ending, usage
-from jackfield.entrypoints.http.openai_logprobs import Tell
+from jackfield.entrypoints.http.openai.logprobs import Tell
 from jackfield.entrypoints.http.schemas.openai import SAMPLING_FIELDS, Sampling
 from jackfield.managers.requests.req_state import ReqState
 
