@@ -10,7 +10,7 @@ from functools import cache, partial
 from jackfield.entrypoints.child_process import child_environment
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import ReplicaPlan
-from jackfield.hookspecs import FaultScope, GrammarBackend, WorkerLimits
+from jackfield.hookspecs import FaultScope, GrammarBackend, GrammarError, WorkerLimits
 from jackfield.managers.fields.grammar import Grammars
 from jackfield.managers.grammar.compiler import ProcessCompiler
 from jackfield.managers.grammar.messages import CompilerOrders
@@ -18,17 +18,20 @@ from jackfield.managers.grammar.process import CompilerProcess
 from jackfield.managers.scheduler.grammar.gate import GrammarSetup
 from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
 from jackfield.stack.runtime.faults import FaultLedger
+from jackfield.stack.runtime.metering import Meter
 
 KIND = "grammar"
 
 
-def request_grammars(plan: ReplicaPlan, loaded: LoadedStack, texts: Texts, ledger: FaultLedger) -> Grammars:
+def request_grammars(
+    plan: ReplicaPlan, loaded: LoadedStack, texts: Texts, ledger: FaultLedger, meter: Meter
+) -> Grammars:
     """What the main process checks requests with. Raises PluginLoadError."""
     plugins = loaded.of(KIND)
     if not plugins:
         return Grammars()
     return Grammars(
-        backend=_Backend(plan, plugins[0], texts, plan.facts.config.vocab_size).made(),
+        backend=_Backend(plan, plugins[0], texts, plan.facts.config.vocab_size).made(meter),
         fault=partial(ledger.record, plugins[0].selected.key, FaultScope.REQUEST),
     )
 
@@ -39,6 +42,7 @@ def scheduler_grammars(
     texts: Texts,
     limits: WorkerLimits,
     ledger: FaultLedger,
+    meter: Meter,
     ring: Callable[[], None] | None = None,
 ) -> GrammarSetup | None:
     """What the scheduler binds requests with; None: no backend was chosen. limits: the worker's; ring: wakes a scheduler
@@ -69,7 +73,7 @@ def scheduler_grammars(
 
     compiler = ProcessCompiler(
         start,
-        side.made(),
+        side.made(meter),
         partial(ledger.record, plugin.selected.key, FaultScope.REQUEST),
         timeout=args.grammar_compile_timeout,
         eager=args.topology == "processes",
@@ -100,7 +104,7 @@ class _Backend:
         self.vocab = vocab
         self.special_ids = tokenizer.control_ids() if tokenizer is not None else {}
 
-    def made(self) -> GrammarBackend:
+    def made(self, meter: Meter) -> GrammarBackend:
         """Raises PluginLoadError."""
         backend: GrammarBackend = self._plugin.make(
             {
@@ -110,4 +114,4 @@ class _Backend:
                 "special_ids": self.special_ids,
             }
         )
-        return backend
+        return meter.watch(self._plugin.selected.key, backend, expected=(GrammarError,))

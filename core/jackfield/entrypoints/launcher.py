@@ -77,15 +77,15 @@ def launch_inline(
     texts = Texts(loaded, plan.args, plan.model_path)
     _ = texts.tokenizer  # before the weights, which take longer
     processors = request_processors(loaded)
-    parsers = make_parsers(loaded, plan.facts.chat_template)
     defaults = sampling_defaults(plan, processors)
     ledger = FaultLedger(mode=plan.args.plugin_faults, limit=plan.args.plugin_fault_limit)
     meter = Meter(plan.args.plugin_time_budget_s)
+    parsers = make_parsers(loaded, plan.facts.chat_template, ledger, meter)
     routes = plugin_routes(loaded, ledger, meter, on_routes)
     with StartProgress() as progress:
         worker = make_worker(plan, loaded, texts, clock, ledger, meter, progress)
     try:
-        grammars = request_grammars(plan, loaded, texts, ledger)
+        grammars = request_grammars(plan, loaded, texts, ledger, meter)
         return _wire(
             plan,
             resolution,

@@ -180,7 +180,7 @@ def launch_processes(
         texts = Texts(loaded, plan.args, plan.model_path)
         _ = texts.tokenizer  # read now, beside the children
         processors = request_processors(loaded)
-        parsers = make_parsers(loaded, plan.facts.chat_template)
+        parsers = make_parsers(loaded, plan.facts.chat_template, ledger, meter)
         defaults = sampling_defaults(plan, processors)
         clock = MonotonicClock()
         monitor = make_monitor(
@@ -205,7 +205,7 @@ def launch_processes(
             limits,
             defaults,
             processors,
-            request_grammars(plan, loaded, texts, ledger),
+            request_grammars(plan, loaded, texts, ledger, meter),
             parsers,
             to_scheduler=to_scheduler,
             inbox=inbox,

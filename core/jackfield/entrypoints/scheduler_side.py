@@ -117,7 +117,7 @@ def build_scheduler(
             plugins=plugins,
             gates=[(row.selected.key, row.make({"vocab_size": limits.vocab_size})) for row in loaded.of("gate")],
             tiers=tiers,
-            grammars=scheduler_grammars(plan, loaded, texts, limits, ledger, ring),
+            grammars=scheduler_grammars(plan, loaded, texts, limits, ledger, meter, ring),
         )
     except PluginStop as error:  # a policy that cannot start, a cache that has no sizes
         raise ConfigurationError(f"at start, {error}") from error

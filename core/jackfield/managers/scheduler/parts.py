@@ -96,7 +96,9 @@ def build_parts(
     grammar_gate = None if grammars is None else GrammarGate(grammars, ledger)
     if grammar_gate is not None:
         gates = [(GRAMMAR_GATE, grammar_gate), *gates]
-    masker = Masker(limits.vocab_size, config.eos_token_ids, ledger, "grammar" if grammars is None else grammars.plugin)
+    masker = Masker(
+        limits.vocab_size, config.eos_token_ids, ledger, "grammar" if grammars is None else grammars.plugin, meter
+    )
     kv_tiers: KVTiers | None = None
     if tiers is not None:
         metered = [(name, meter.watch(name, tier)) for name, tier in tiers.tiers]

@@ -35,6 +35,7 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "attention": ("plan",),
         "worker": ("launch", "sample", "control"),
         "gate": ("enter", "poll", "cancel"),
+        "grammar": ("check", "load"),
         "kv_tier": ("has", "get", "put", "clear"),
         "logits_processor": ("opened", "closed", "tokens", "apply"),
         "routes": ("handle", "stream"),
@@ -42,7 +43,8 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What is metered of a plugin's object, by kind. Of observers, their lifecycle hooks; of
-routes, their handlers and streams (see `steps`). `sizes` of a cache only reads numbers."""
+routes, their handlers and streams (see `steps`); of parsers, what a guard calls; of grammars, also `fill` and `accept` of what
+they make. `sizes` of a cache only reads numbers."""
 
 _NAMED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

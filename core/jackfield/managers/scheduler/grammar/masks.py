@@ -16,17 +16,20 @@ from jackfield.managers.scheduler.grammar.constraint import Constraint, failure
 from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.stack.errors import PLUGIN_ERRORS
+from jackfield.stack.runtime.metering import Meter
 
 
 class Masker:
     """end_ids: the model's end tokens; plugin: the backend's key in the ledger."""
 
-    def __init__(self, vocab_size: int, end_ids: Collection[int], ledger: Ledger, plugin: str) -> None:
+    def __init__(self, vocab_size: int, end_ids: Collection[int], ledger: Ledger, plugin: str, meter: Meter) -> None:
         self._vocab_size = vocab_size
         self._ends = self._mask(end_ids)
         self._known = self._mask(range(vocab_size))
         self._ledger = ledger
         self._plugin = plugin
+        self._fill_one = meter.wrap(plugin, "fill", Constraint.fill)
+        self._accept = meter.wrap(plugin, "accept", Constraint.commit)
 
     def masks(self, step: StepInFlight) -> TokenMasks | None:
         """Of the rows of a step whose earlier steps are committed; None: no row is bound.
@@ -49,7 +52,7 @@ class Masker:
         if constraint.over is not None:
             return False, constraint.over
         try:
-            finish = constraint.commit(token)
+            finish = self._accept(constraint, token)
         except PLUGIN_ERRORS as error:
             self._ledger.record(self._plugin, FaultScope.REQUEST, error)
             finish = failure(LEFT_GRAMMAR)
@@ -63,7 +66,7 @@ class Masker:
         if len(request.output_ids) < request.sampling.min_new_tokens:
             held = self._mask(request.end_ids.tolist()) | self._ends
         try:
-            return constraint.fill(bits, known=self._known, ends=self._ends, held=held)
+            return self._fill_one(constraint, bits, known=self._known, ends=self._ends, held=held)
         except PLUGIN_ERRORS as error:
             self._ledger.record(self._plugin, FaultScope.REQUEST, error)
             constraint.over = failure(LEFT_GRAMMAR)
