@@ -3,14 +3,17 @@ plain list. Knows no template and no request.
 
 Policies
   strict      a schema is kept in full, or the request is refused
+  format      beside calls that the model may make, an answer without calls keeps to `response_format`
   not strict  a schema that the backend does not honour binds nothing: such a call has any object as its arguments, as OpenAI
               promises no more
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from jackfield.hookspecs.grammar import GrammarSpec
 from jackfield.hookspecs.parser import TextStream, Tool, ToolCallParser
@@ -37,13 +40,7 @@ def possible_calls(
     use: ToolUse, parser: ToolCallParser | None, grammars: Grammars
 ) -> tuple[Streams, GrammarSpec | None]:
     """Free text, in which calls may stand. Raises RequestError naming what is missing."""
-    if parser is None:
-        raise RequestError(
-            "tools: the format in which this model writes calls is not known here. Start the server with "
-            '--tool-call-parser NAME, or say tool_choice "required"',
-            param="tools",
-            code="not_supported",
-        )
+    parser = _known(parser)
     streams = _reader(parser, use.callable)
     if not any(tool.strict for tool in use.callable):
         return streams, None
@@ -56,6 +53,48 @@ def possible_calls(
             code="not_supported",
         )
     return streams, grammar
+
+
+def calls_or_answer(
+    use: ToolUse, parser: ToolCallParser | None, grammars: Grammars, wanted: GrammarSpec
+) -> tuple[Streams, GrammarSpec]:
+    """Calls and nothing else, or a text that keeps to `wanted`. Raises RequestError if the model's format has no such grammar."""
+    parser = _known(parser)
+    tools = kept(use.callable, grammars)
+    calls = parser.grammar(tools, required=True, parallel=use.parallel)
+    # A format whose calls cannot stand beside text does not tell a call from an object of the answer's.
+    apart = calls is not None and parser.grammar(tools, required=False, parallel=use.parallel) is not None
+    answer = _format(wanted)
+    if calls is None or not apart or answer is None or (calls_format := _format(calls)) is None:
+        raise RequestError(
+            "response_format cannot be kept beside calls that the model may make, in this model's format: leave one of them out, "
+            'or say tool_choice "none" or "required"',
+            param="response_format",
+            code="not_supported",
+        )
+    either = {"type": "structural_tag", "format": {"type": "or", "elements": [calls_format, answer]}}
+    return _reader(parser, use.callable), GrammarSpec(form="structural_tag", source=json_text(either))
+
+
+def _format(grammar: GrammarSpec) -> dict[str, Any] | None:
+    """As a part of a structural tag; None: it is none."""
+    if grammar.form == "json_schema":
+        return {"type": "json_schema", "json_schema": json.loads(grammar.source)}
+    if grammar.form == "structural_tag":
+        found: dict[str, Any] | None = json.loads(grammar.source).get("format")
+        return found
+    return None
+
+
+def _known(parser: ToolCallParser | None) -> ToolCallParser:
+    if parser is None:
+        raise RequestError(
+            "tools: the format in which this model writes calls is not known here. Start the server with "
+            '--tool-call-parser NAME, or say tool_choice "required"',
+            param="tools",
+            code="not_supported",
+        )
+    return parser
 
 
 def kept(tools: Sequence[Tool], grammars: Grammars) -> tuple[Tool, ...]:

@@ -8,8 +8,8 @@ Policies
               keeps to it in full, and has no reasoning
   calls       "auto" needs a parser of the model's format; required calls do without one, as a plain JSON list. A tool that is
               `strict`, and required calls, need a grammar
-  format      `response_format` binds the answer's text. Beside tools that the model may call or not it is refused; beside
-              required calls, whose answer has no text, it binds nothing
+  format      `response_format` binds the answer's text. Beside tools that the model may call or not, the answer is calls or such
+              a text; beside required calls, whose answer has no text, it binds nothing
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs.chat import ChatRequest, TextRequest
 from jackfield.hookspecs.grammar import GRAMMAR_FORMS, GrammarSpec
 from jackfield.hookspecs.parser import ReasoningParser, ToolCallParser
-from jackfield.managers.chat.call_grammar import Streams, possible_calls, required_calls
+from jackfield.managers.chat.call_grammar import Streams, calls_or_answer, possible_calls, required_calls
 from jackfield.managers.chat.choice_reader import ChoiceReader
 from jackfield.managers.chat.history import message_fields
 from jackfield.managers.chat.response_format import response_grammar
@@ -174,12 +174,7 @@ class ChatPipeline:
         if use.required:
             return *required_calls(use, self._tool_calls, self._grammars), "tools"
         if wanted is not None:
-            raise RequestError(
-                "response_format cannot be kept beside tools that the model may call: leave one of them out, or say "
-                'tool_choice "none" or "required"',
-                param="response_format",
-                code="not_supported",
-            )
+            return *calls_or_answer(use, self._tool_calls, self._grammars, wanted), "response_format"
         return *possible_calls(use, self._tool_calls, self._grammars), "tools"
 
     def _one_grammar(self, sampling: Mapping[str, Any], field_name: str) -> None:
