@@ -152,9 +152,9 @@ def jackfield_gate(context: GateContext) -> Gate:
 
 @hookimpl
 def jackfield_grammar_backend(context: GrammarContext) -> GrammarBackend:
-    from my_package.backend import MyBackend
+    from my_package.grammar import MyGrammars
 
-    return MyBackend(context.vocab_size, context.stop_ids, context.vocab)
+    return MyGrammars(context.vocab_size, context.stop_ids, context.vocab)
 
 
 @hookimpl

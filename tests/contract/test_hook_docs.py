@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "hooks.md").read_text()
 MANIFEST_KEYS = (ROOT / "docs" / "contract.md").read_text()
 EXAMPLES = ROOT / "docs" / "reference" / "hook_examples.py"
+STUBS = ROOT / "tests" / "contract" / "stubs"
 HOOKS = {name: function for spec in SPECS for name, function in vars(spec).items() if name in hook_table()}
 
 
@@ -95,6 +96,14 @@ def test_the_loader_would_take_every_example() -> None:
         alone: Any = ModuleType(kind.name)
         setattr(alone, kind.hook, getattr(module, kind.hook))
         assert implementations(alone, kind.name)[1] == []
+
+
+def test_what_the_examples_import_has_one_stub_each() -> None:
+    """Each module of the made-up package is one example's, so that mypy sees every name with its type."""
+    nodes = ast.walk(ast.parse(EXAMPLES.read_text()))
+    modules = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and str(node.module).startswith("my_")]
+    assert len(modules) == len(set(modules))
+    assert [name for name in modules if name and not (STUBS / name.replace(".", "/")).with_suffix(".pyi").exists()] == []
 
 
 @pytest.mark.goal_row(20)

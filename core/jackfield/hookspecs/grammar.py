@@ -135,7 +135,7 @@ class GrammarSpecs:
 
             @hookimpl
             def jackfield_grammar_backend(context: GrammarContext) -> GrammarBackend:
-                from my_package.backend import MyBackend
+                from my_package.grammar import MyGrammars
 
-                return MyBackend(context.vocab_size, context.stop_ids, context.vocab)
+                return MyGrammars(context.vocab_size, context.stop_ids, context.vocab)
         """

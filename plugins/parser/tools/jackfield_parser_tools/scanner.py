@@ -286,5 +286,5 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def _close(result: list[Piece], texts: list[str]) -> None:
-    if len(texts) > 1:
-        result[-1] = type(result[-1])(text="".join(texts))
+    if len(texts) > 1 and not isinstance(last := result[-1], CallBegin):
+        result[-1] = type(last)(text="".join(texts))

@@ -1,0 +1,3 @@
+from jackfield.hookspecs import Parser
+
+def MyFormat() -> Parser: ...
