@@ -103,7 +103,9 @@ def test_what_the_examples_import_has_one_stub_each() -> None:
     nodes = ast.walk(ast.parse(EXAMPLES.read_text()))
     modules = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and str(node.module).startswith("my_")]
     assert len(modules) == len(set(modules))
-    assert [name for name in modules if name and not (STUBS / name.replace(".", "/")).with_suffix(".pyi").exists()] == []
+    assert [
+        name for name in modules if name and not (STUBS / name.replace(".", "/")).with_suffix(".pyi").exists()
+    ] == []
 
 
 @pytest.mark.goal_row(20)
