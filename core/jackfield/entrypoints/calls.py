@@ -14,6 +14,7 @@ from jackfield.ipc.messages import ControlReply
 from jackfield.managers.errors import RequestError
 from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.requests.untold import end_error
 from jackfield.managers.tokenizer_manager import TokenizerManager
 
 Answer = dict[str, Any]
@@ -93,9 +94,8 @@ def _orphan(submitting: asyncio.Future[Call]) -> None:
 
 def final_answer(state: ReqState) -> Answer:
     """The answer so far. Raises RequestError for a request that ended in an error."""
-    finish = state.finish
-    if finish is not None and finish.type == "abort" and finish.status_code is not None:
-        raise RequestError(finish.message or "the request failed", status_code=finish.status_code, code=finish.err_type)
+    if (error := end_error(state)) is not None:
+        raise error
     return state.answer()
 
 
@@ -112,6 +112,31 @@ def raise_first_failure(call: Call) -> None:
     failed = call.read(lambda states: next((state for state in states if state.failed), None))
     if failed is not None:
         final_answer(failed)
+
+
+def wait(call: Call) -> None:
+    """Until it is over. Raises RequestError as soon as one of its requests failed; then, and if the caller is interrupted,
+    nothing of it is left open."""
+    try:
+        while not call.closed:
+            call.wait()
+            raise_first_failure(call)
+        raise_first_failure(call)
+    except BaseException:
+        call.end()
+        raise
+
+
+async def wait_async(call: Call) -> None:
+    """As `wait`, without blocking the event loop."""
+    try:
+        while not call.closed:
+            await call.wait_async()
+            raise_first_failure(call)
+        raise_first_failure(call)
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(call.end))
+        raise
 
 
 def news(states: Sequence[ReqState], batched: bool) -> list[Answer]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import server_args_from_kwargs
 from jackfield.config.layer import DEFAULT
 from jackfield.config.server_args import ServerArgs
-from jackfield.entrypoints import engine_chat
+from jackfield.entrypoints import engine_chat, engine_pooling
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
 from jackfield.entrypoints.calls import (
     MAX_FLUSH_SECONDS,
@@ -21,24 +20,19 @@ from jackfield.entrypoints.calls import (
     Mover,
     final_answer,
     news,
-    raise_first_failure,
-    raise_unless_complete,
     submit_async,
+    wait,
+    wait_async,
 )
 from jackfield.entrypoints.crank import Crank
 from jackfield.entrypoints.driver import Driver
 from jackfield.entrypoints.inline import InlineRuntime
-from jackfield.entrypoints.label_scores import label_request, label_scores
 from jackfield.entrypoints.launcher import launch
-from jackfield.entrypoints.pooled_answers import class_answer, embedding_answer, pair_scores, ranking, request_for_pairs
 from jackfield.entrypoints.server_info import policy_info, server_info
-from jackfield.hookspecs import CLASSIFICATION, EMBEDDING, Exposition, Pooling
+from jackfield.hookspecs import CLASSIFICATION, EMBEDDING, Exposition
 from jackfield.hookspecs.chat import ChatRequest
-from jackfield.managers.errors import RequestError
-from jackfield.managers.fields.tasks import wrong_task
 from jackfield.managers.requests.generate_request import GenerateRequest
-from jackfield.managers.requests.pooled_request import AnyRequest, PooledRequest
-from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.requests.pooled_request import PooledRequest
 from jackfield.managers.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[str]
@@ -210,13 +204,7 @@ class Engine:
         call = self._mover.submit(request)
         if stream:
             return AnswerStream(call, partial(news, batched=request.is_batch))
-        try:
-            while not call.closed:
-                call.wait()
-                raise_first_failure(call)
-        except BaseException:
-            call.end()
-            raise
+        wait(call)
         answers = [final_answer(state) for state in call.states]
         return answers if request.is_batch else answers[0]
 
@@ -245,7 +233,7 @@ class Engine:
             truncate=truncate_prompt_tokens,
             **fields,
         )
-        answers = [embedding_answer(state, self._pooling, dimensions) for state in self._finished(request)]
+        answers = engine_pooling.encode(self._runtime, self._mover, request)
         return answers if request.is_batch else answers[0]
 
     def classify(
@@ -263,7 +251,7 @@ class Engine:
         request = PooledRequest(
             kind=CLASSIFICATION, prompt=prompt, input_ids=input_ids, truncate=truncate_prompt_tokens, **fields
         )
-        answers = [class_answer(state, self._pooling) for state in self._finished(request)]
+        answers = engine_pooling.classify(self._runtime, self._mover, request)
         return answers if request.is_batch else answers[0]
 
     def score(
@@ -286,22 +274,17 @@ class Engine:
 
         Raises RequestError.
         """
-        pooling = self._runtime.tokenizer_manager.limits.pooling
-        if pooling is None:
-            request = label_request(
-                query, items, label_token_ids, most=self.server_args.max_request_bytes, item_first=item_first, **fields
-            )
-            return [label_scores(state, apply_softmax=apply_softmax) for state in self._finished(request)]
-        if label_token_ids is not None:
-            raise RequestError("label_token_ids goes with a model that generates", param="label_token_ids")
-        texts = [items] if isinstance(items, str) else list(items)
-        pairs: Any = [(query, item) for item in texts]
-        states = self._finished(
-            request_for_pairs(
-                pairs, pooling, most=self.server_args.max_request_bytes, truncate=truncate_prompt_tokens, **fields
-            )
+        return engine_pooling.score(
+            self._runtime,
+            self._mover,
+            query,
+            items,
+            label_token_ids,
+            apply_softmax=apply_softmax,
+            item_first=item_first,
+            truncate=truncate_prompt_tokens,
+            **fields,
         )
-        return pair_scores(pairs, states, pooling)
 
     def rerank(
         self,
@@ -316,30 +299,9 @@ class Engine:
 
         Returns {index, document, relevance_score} of each, or of the best `top_n`. Raises RequestError.
         """
-        if self._runtime.tokenizer_manager.limits.pooling is None:
-            raise wrong_task(None, CLASSIFICATION)
-        found = self.score(query, documents, truncate_prompt_tokens=truncate_prompt_tokens, **fields)
-        return ranking(documents, found, top_n)
-
-    @property
-    def _pooling(self) -> Pooling:
-        pooling = self._runtime.tokenizer_manager.limits.pooling
-        assert pooling is not None, "the request would have been refused"
-        return pooling
-
-    def _finished(self, request: AnyRequest) -> list[ReqState]:
-        """The states of a call, complete and without an error; an interrupted caller leaves no request behind."""
-        call = self._mover.submit(request)
-        try:
-            while not call.closed:
-                call.wait()
-                raise_first_failure(call)
-            for state in call.states:
-                raise_unless_complete(state)
-        except BaseException:
-            call.end()
-            raise
-        return call.states
+        return engine_pooling.rerank(
+            self._runtime, self._mover, query, documents, top_n, truncate=truncate_prompt_tokens, **fields
+        )
 
     async def async_generate(
         self,
@@ -386,13 +348,7 @@ class Engine:
         call = await submit_async(self._mover, request)
         if stream:
             return AsyncAnswerStream(call, partial(news, batched=request.is_batch))
-        try:
-            while not call.closed:
-                await call.wait_async()
-                raise_first_failure(call)
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(call.end))
-            raise
+        await wait_async(call)
         answers = [final_answer(state) for state in call.states]
         return answers if request.is_batch else answers[0]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.answer_stream import AnswerStream, AsyncAnswerStream
-from jackfield.entrypoints.calls import Call, Mover, raise_first_failure, submit_async
+from jackfield.entrypoints.calls import Call, Mover, submit_async, wait, wait_async
 from jackfield.hookspecs.chat import ChatChoice, ChatEvent, ChatRequest, ChatUsage
 from jackfield.managers.chat.answers import Answers
 from jackfield.managers.chat.parsers import Parsers
@@ -84,14 +84,7 @@ def chat(replica: ChatReplica, mover: Mover, request: ChatRequest, rid: str | No
     answers = _answers(replica, prepared, call)
     if request.stream:
         return ChatStream(call, answers)
-    try:
-        while not call.closed:
-            call.wait()
-            raise_first_failure(call)
-        raise_first_failure(call)
-    except BaseException:
-        call.end()
-        raise
+    wait(call)
     return _answer(call, answers)
 
 
@@ -104,14 +97,7 @@ async def async_chat(
     answers = _answers(replica, prepared, call)
     if request.stream:
         return AsyncChatStream(call, answers)
-    try:
-        while not call.closed:
-            await call.wait_async()
-            raise_first_failure(call)
-        raise_first_failure(call)
-    except BaseException:
-        await asyncio.shield(asyncio.to_thread(call.end))
-        raise
+    await wait_async(call)
     return _answer(call, answers)
 
 

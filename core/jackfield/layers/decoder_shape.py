@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jackfield.hookspecs import AttentionLayer, KVGroup, ModelShape, Shard, UnsupportedModel
+from jackfield.hookspecs import AttentionLayer, KVGroup, ModelShape, Shard
+from jackfield.layers.shards import check_decoder_shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,12 @@ class DecoderSettings:
 
 def decoder_shape(settings: DecoderSettings, shard: Shard) -> ModelShape:
     """One rank's share of the model. UnsupportedModel names the config entries if the ranks cannot share it."""
-    check_shard(settings, shard)
+    check_decoder_shares(
+        num_heads=settings.num_heads,
+        num_kv_heads=settings.num_kv_heads,
+        intermediate_size=settings.intermediate_size,
+        shard=shard,
+    )
     num_heads = settings.num_heads // shard.tp_size
     num_kv_heads = max(1, settings.num_kv_heads // shard.tp_size)
     groups = tuple(
@@ -91,24 +97,6 @@ def decoder_shape(settings: DecoderSettings, shard: Shard) -> ModelShape:
         features=frozenset() if settings.window is None else frozenset({"window"}),
         weight_bytes=2 * _elements(settings, num_heads, num_kv_heads, shard),
     )
-
-
-def check_shard(settings: DecoderSettings, shard: Shard) -> None:
-    """Refuse a number of ranks that cannot share the model, naming those that can."""
-    if shard.pp_size != 1:
-        raise UnsupportedModel(f"pipeline parallelism ({shard.pp_size} stages) is not supported by this model code")
-    if not _shares(settings, shard.tp_size):
-        fitting = [str(size) for size in range(1, settings.num_heads + 1) if _shares(settings, size)]
-        raise UnsupportedModel(
-            f"num_attention_heads, num_key_value_heads, intermediate_size: {settings.num_heads} heads / "
-            f"{settings.num_kv_heads} KV heads and {settings.intermediate_size} inner features cannot be shared by "
-            f"{shard.tp_size} tensor-parallel ranks; sizes that can: {', '.join(fitting)}"
-        )
-
-
-def _shares(settings: DecoderSettings, tp_size: int) -> bool:
-    even_kv = settings.num_kv_heads % tp_size == 0 or tp_size % settings.num_kv_heads == 0
-    return settings.num_heads % tp_size == 0 and even_kv and settings.intermediate_size % tp_size == 0
 
 
 def _elements(settings: DecoderSettings, num_heads: int, num_kv_heads: int, shard: Shard) -> int:

@@ -12,7 +12,6 @@ from jackfield.entrypoints.http.errors import ApiError
 from jackfield.entrypoints.http.service import Service
 from jackfield.hookspecs import Route, RouteAnswer, RouteStream
 from jackfield.ipc.messages import FinishReason
-from jackfield.managers.errors import RequestError
 from jackfield.managers.requests.pooled_request import AnyRequest
 from jackfield.managers.requests.req_state import ReqState
 
@@ -93,16 +92,6 @@ def check_ids_count(exchange: Exchange, value: Any, name: str) -> None:
                 param=name,
                 code="context_length_exceeded",
             )
-
-
-def end_error(state: ReqState) -> RequestError | None:
-    """What ended the request if it was an error; read under the call's lock."""
-    finish = state.finish
-    if finish is not None and finish.type == "abort" and finish.status_code is not None:
-        return RequestError(
-            finish.message or "the request failed", status_code=finish.status_code, code=finish.err_type
-        )
-    return None
 
 
 def finish_word(finish: FinishReason | None) -> str | None:

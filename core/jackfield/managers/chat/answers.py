@@ -15,9 +15,9 @@ from jackfield.managers.chat.choice_reader import ChoiceReader
 from jackfield.managers.chat.choices import joined
 from jackfield.managers.chat.pipeline import Reading
 from jackfield.managers.chat.reasoning_tokens import ReasoningTokens
-from jackfield.managers.errors import RequestError
 from jackfield.managers.logprobs.entries import Entry
 from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.requests.untold import untold
 from jackfield.managers.text.tokenizer import Tokenizer
 
 
@@ -66,19 +66,10 @@ class Answers:
     def take(self, states: Sequence[ReqState]) -> list[News]:
         """For `Service.news`. Raises RequestError for a request that failed."""
         found = []
-        for state in states:
-            if state.told or not state.has_news:
-                continue
-            if (error := end_error(state)) is not None:
-                raise error
-            # The end is told with the scheduler's last word: only then are the counts complete.
-            over = state.finish is not None and state.closed
-            text, ids = state.delta()
+        for state, text, ids, over in untold(states):
             self._choices[state.index].ids += ids
-            if not text and not over:
-                continue
-            state.told = over
-            found.append(self._news(state, text, over))
+            if text or over:
+                found.append(self._news(state, text, over))
         return found
 
     def _news(self, state: ReqState, text: str, over: bool) -> News:
@@ -140,16 +131,6 @@ class Answers:
         assert value is not None, "an output token has a value"
         data = self.tokenizer.token_bytes(token)
         return TokenEntry(token=data.decode("utf-8", "replace"), logprob=value, data=data, top=top)
-
-
-def end_error(state: ReqState) -> RequestError | None:
-    """What ended the request if it was an error."""
-    finish = state.finish
-    if finish is not None and finish.type == "abort" and finish.status_code is not None:
-        return RequestError(
-            finish.message or "the request failed", status_code=finish.status_code, code=finish.err_type
-        )
-    return None
 
 
 def end_reason(finish: FinishReason) -> EndReason:

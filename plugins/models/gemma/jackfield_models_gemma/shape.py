@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jackfield.hookspecs import AttentionLayer, KVGroup, ModelShape, Shard, UnsupportedModel
+from jackfield.hookspecs import AttentionLayer, KVGroup, ModelShape, Shard
+from jackfield.layers.shards import check_decoder_shares
 from jackfield_models_gemma.rope import read_ropes
 from jackfield_models_gemma.settings import Settings, read_settings
 
@@ -14,7 +15,12 @@ def describe(config: Mapping[str, Any], shard: Shard) -> ModelShape:
     """One rank's share of the model. Raises UnsupportedModel that names the config entry at fault."""
     settings = read_settings(config)
     read_ropes(config, settings)
-    check_shard(settings, shard)
+    check_decoder_shares(
+        num_heads=settings.num_attention_heads,
+        num_kv_heads=settings.num_key_value_heads,
+        intermediate_size=settings.intermediate_size,
+        shard=shard,
+    )
     num_heads = settings.num_attention_heads // shard.tp_size
     num_kv_heads = max(1, settings.num_key_value_heads // shard.tp_size)
     names = tuple("window" if windowed and settings.window else "full" for windowed in settings.windowed)
@@ -56,25 +62,6 @@ def describe(config: Mapping[str, Any], shard: Shard) -> ModelShape:
         features=frozenset({"window"}) if "window" in names else frozenset(),
         weight_bytes=2 * _elements(settings, num_heads, num_kv_heads, shard),
     )
-
-
-def check_shard(settings: Settings, shard: Shard) -> None:
-    """Refuse a number of ranks that cannot share the model, naming those that can."""
-    if shard.pp_size != 1:
-        raise UnsupportedModel(f"pipeline parallelism ({shard.pp_size} stages) is not supported by this model code")
-    if not _shares(settings, shard.tp_size):
-        fitting = [str(size) for size in range(1, settings.num_attention_heads + 1) if _shares(settings, size)]
-        raise UnsupportedModel(
-            f"num_attention_heads, num_key_value_heads, intermediate_size: {settings.num_attention_heads} heads / "
-            f"{settings.num_key_value_heads} KV heads and {settings.intermediate_size} inner features cannot be shared by "
-            f"{shard.tp_size} tensor-parallel ranks; sizes that can: {', '.join(fitting)}"
-        )
-
-
-def _shares(settings: Settings, tp_size: int) -> bool:
-    kv_heads = settings.num_key_value_heads
-    even_kv = kv_heads % tp_size == 0 or tp_size % kv_heads == 0
-    return settings.num_attention_heads % tp_size == 0 and even_kv and settings.intermediate_size % tp_size == 0
 
 
 def _elements(settings: Settings, num_heads: int, num_kv_heads: int, shard: Shard) -> int:

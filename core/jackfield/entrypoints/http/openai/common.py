@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jackfield.entrypoints.http.errors import ApiError
-from jackfield.entrypoints.http.exchange import Exchange, end_error, ending, usage
+from jackfield.entrypoints.http.exchange import Exchange, ending, usage
 from jackfield.entrypoints.http.openai.logprobs import Tell
 from jackfield.entrypoints.http.schemas.openai import SAMPLING_FIELDS, Sampling
 from jackfield.managers.requests.req_state import ReqState
+from jackfield.managers.requests.untold import untold
 
 
 def sampling_params(body: Sampling, more: Sequence[str]) -> dict[str, Any]:
@@ -91,19 +92,11 @@ class Piece:
 
 
 def pieces(states: Sequence[ReqState], tell: Tell | None = None) -> list[Piece]:
-    """A reader for `Service.news`. Raises RequestError for a request that failed. tell: see `openai_logprobs`."""
+    """A reader for `Service.news`. Raises RequestError for a request that failed. tell: see `openai.logprobs`."""
     found = []
-    for state in states:
-        if state.told or not state.has_news:
-            continue
-        if (error := end_error(state)) is not None:
-            raise error
-        # The end is told with the scheduler's last word: only then are the counts complete.
-        over = state.finish is not None and state.closed
-        text, _ = state.delta()
+    for state, text, _, over in untold(states):
         if not text and not over:
             continue
-        state.told = over
         done = over and all(other.told for other in states)
         end = ending(state.finish) if over else None
         logprobs = None if tell is None else tell(state)
