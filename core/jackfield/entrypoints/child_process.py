@@ -94,7 +94,9 @@ class Child:
     def wait(self, seconds: float) -> None:
         """Until it has ended, at most so long."""
         if self.sentinel is not None:
-            select.select([self.sentinel], [], [], seconds)
+            ended = select.poll()
+            ended.register(self.sentinel, select.POLLIN)
+            ended.poll(seconds * 1000)
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(seconds)

@@ -14,6 +14,7 @@ from typing import Any
 from jackfield.ipc.codec import BadMessage, Codec
 
 LARGEST_FRAME = 64 * 2**20
+_PIECE = 65536
 _HEAD = struct.Struct("<I")
 
 
@@ -25,21 +26,48 @@ class FramedLink:
         self._codec = Codec(types)
         self._buffer = bytearray()
         self._sending = threading.Lock()
+        self._unsent = bytearray()
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def send(self, message: Any) -> bool:
         """False if the peer has gone."""
-        frame = self._codec.encode(message)
-        if len(frame) > LARGEST_FRAME:
-            raise BadMessage(f"a {type(message).__name__} of {len(frame)} bytes is above {LARGEST_FRAME}")
+        frame = self._framed(message)
         with self._sending:
             try:
-                self._connection.sendall(_HEAD.pack(len(frame)) + frame)
+                self._connection.sendall(frame)
             except OSError:
                 return False
         return True
+
+    def post(self, message: Any) -> None:
+        """Have a message sent by `flush`, so that who must go on receiving is not held up by a peer that is itself sending.
+        For a link whose sender is one thread; not beside `send`, unless nothing is `unsent`."""
+        self._unsent += self._framed(message)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether `flush` has something to send."""
+        return bool(self._unsent)
+
+    def flush(self) -> bool:
+        """Send as much as the peer takes now, without waiting. False if it has gone."""
+        try:
+            while self._unsent:
+                sent = self._connection.send(memoryview(self._unsent)[:_PIECE], socket.MSG_DONTWAIT)
+                del self._unsent[:sent]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _framed(self, message: Any) -> bytes:
+        frame = self._codec.encode(message)
+        if len(frame) > LARGEST_FRAME:
+            raise BadMessage(f"a {type(message).__name__} of {len(frame)} bytes is above {LARGEST_FRAME}")
+        return _HEAD.pack(len(frame)) + frame
 
     def receive(self) -> Any | None:
         """The next message; blocks. None at the end of the stream. Raises BadMessage."""
@@ -51,7 +79,7 @@ class FramedLink:
     def fill(self, *, block: bool = True) -> bool:
         """Read what is there, blocking for the first byte if so wished. False at the end, or if nothing is there."""
         try:
-            piece = self._connection.recv(65536, 0 if block else socket.MSG_DONTWAIT)
+            piece = self._connection.recv(_PIECE, 0 if block else socket.MSG_DONTWAIT)
         except OSError:
             return False
         self._buffer += piece

@@ -96,6 +96,22 @@ def test_b34_what_was_produced_stays_and_nothing_is_invented(cut: int) -> None:
     assert all(character in text for character in produced)
 
 
+@pytest.mark.parametrize(
+    ("text", "matched", "reason"),
+    [
+        ('<f{}><gg{"b": "', "c", "stop"),
+        ('<gg{"b": ' + '{"b": ' * 40000, "c", "stop"),
+        ('<f{}><gg{"b": "c"}', ">", "tool_calls"),
+        ("<f{}>and", "more", "tool_calls"),
+        ('<gg{"b": "', 2, "tool_calls"),
+    ],
+)
+def test_b31_a_stop_text_inside_a_call_is_no_complete_call(text: str, matched: int | str, reason: EndReason) -> None:
+    one = reader()
+    one.feed(text)
+    assert one.finish("stop", matched)[-1] == ChoiceEnded(index=3, reason=reason, matched=matched)
+
+
 def test_an_opened_reasoning_needs_no_mark() -> None:
     assert whole("a[/think]b", opened=True) == choice("b", "a")
 

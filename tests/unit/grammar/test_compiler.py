@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -130,6 +131,35 @@ def test_b71_what_goes_wrong_is_told_and_the_next_one_is_good(
     assert all(fault in one for one in told if fault is not None)
     bench.works()
     assert len(bench.started) == 1, "the warm process was lost"
+
+
+def test_b71_many_large_ones_do_not_wait_for_each_other(bench: Bench) -> None:
+    """Larger, both ways, than what a socket holds."""
+    jobs = [bench.submit("large:" + "x" * 400_000) for _ in range(8)]
+    assert all(bench.outcome(job).grammar is not None for job in jobs)
+    bench.works()
+
+
+def test_a_server_may_have_more_descriptors_than_select_knows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip("this system allows no descriptor above 1023")
+    if soft < 1200:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1200, hard))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while taken[-1] < 1040:
+            taken.append(os.dup(taken[0]))
+        crowded = Bench()
+        try:
+            crowded.works()
+            assert crowded.started[0].link.fileno() > 1023
+        finally:
+            crowded.compiler.close()
+    finally:
+        for number in taken:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_several_at_once_beside_one_that_hangs(bench: Bench) -> None:

@@ -6,6 +6,7 @@ the parsers' pieces (`hookspecs.parser`), no format and no token.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 
@@ -54,6 +55,7 @@ class ChoiceReader:
         self._new_id = new_id
         self._kept: list[str] = []
         self._call = -1
+        self._arguments: list[str] = []
         self._silent = False
         self.reasoned = False
         """Whether any reasoning has come."""
@@ -66,7 +68,8 @@ class ChoiceReader:
         return self._events(self._after_reasoning(self._reasoned_pieces(text)))
 
     def finish(self, reason: EndReason, matched: int | str | None = None) -> list[ChatEvent]:
-        """The last events; "stop" becomes "tool_calls" if the choice holds a call."""
+        """The last events; "stop" becomes "tool_calls" if the choice holds a call, unless a stop text or pattern of the request
+        cut the last one in its arguments: a client would act on half a call."""
         pieces: list[Piece] = []
         if self._reasoning is not None:
             held = self._reasoning.finish()
@@ -76,10 +79,18 @@ class ChoiceReader:
             pieces += self._calls.finish()
         events = self._events(pieces)
         events += self._told_reasoning()
-        if reason == "stop" and self._call >= 0:
+        if reason == "stop" and self._call >= 0 and not (isinstance(matched, str) and self._is_cut()):
             reason = "tool_calls"
         events.append(ChoiceEnded(index=self._index, reason=reason, matched=matched))
         return events
+
+    def _is_cut(self) -> bool:
+        """Whether the last call's arguments are no complete JSON."""
+        try:
+            json.loads("".join(self._arguments))
+        except (ValueError, RecursionError):
+            return True
+        return False
 
     def _reasoned_pieces(self, text: str) -> Sequence[Piece]:
         if self._reasoning is None:
@@ -121,8 +132,10 @@ class ChoiceReader:
                         self._silent = True
                         break
                     self._call += 1
+                    self._arguments.clear()
                     events.append(CallBegan(index=self._index, call=self._call, id=given or self._new_id(), name=name))
                 case CallArguments(text=text):
+                    self._arguments.append(text)
                     events.append(CallDelta(index=self._index, call=self._call, arguments=text))
         return merged(events)
 

@@ -76,8 +76,7 @@ class Work:
         while True:
             while self._waiting and len(self._running) < self._orders.side_by_side:
                 self._begin(self._waiting.popleft())
-            readable, _, _ = select.select([self._link.fileno(), *self._running], [], [], self._rest())
-            for pipe in readable:
+            for pipe in self._readable():
                 if pipe == self._link.fileno():
                     if not self._link.fill(block=False):
                         self._end()
@@ -106,6 +105,15 @@ class Work:
                 if compilation.job == message.job:
                     del self._running[pipe]
                     compilation.kill()
+
+    def _readable(self) -> list[int]:
+        """Wait for the link, a pipe, or the next deadline. By poll: select knows no descriptor above 1023, and the link has the
+        number that it had in a server of many connections."""
+        watched = select.poll()
+        for number in (self._link.fileno(), *self._running):
+            watched.register(number, select.POLLIN)
+        rest = self._rest()
+        return [number for number, _ in watched.poll(None if rest is None else rest * 1000)]
 
     def _rest(self) -> float | None:
         """Seconds until the next compilation has had its time."""

@@ -180,21 +180,25 @@ class ProcessCompiler:
                 known, process = self._jobs.pop(order.job, None), self._process
                 if known is not None and process is not None and order.job in process.sent:
                     process.sent.discard(order.job)
-                    process.link.send(order)
+                    process.link.post(order)
         return True
 
     def _send_waiting(self) -> None:
+        """One after the other, as the process takes them: it may be sending at the same time, and each would wait for the other."""
         if not self._jobs:
             return
         process = self._ensure_process()
         if process is None or not process.warm:
             return
         for number, job in self._jobs.items():
+            if process.link.unsent:
+                return
             if number not in process.sent:
                 if not process.sent:
                     self._heard = time.monotonic()
                 process.sent.add(number)
-                process.link.send(Compile(job=number, spec=job.spec))
+                process.link.post(Compile(job=number, spec=job.spec))
+                process.link.flush()  # that it has gone is heard when it is listened to
 
     def _ensure_process(self) -> CompilerProcess | None:
         if self._process is None:
@@ -209,24 +213,28 @@ class ProcessCompiler:
     def _listen(self) -> None:
         """Wait for an order or for the process, and hear it."""
         process = self._process
-        watched: list[socket.socket | int] = [self._bell]
+        watched = select.poll()  # not select, which knows no descriptor above 1023: a server may have more connections
+        watched.register(self._bell, select.POLLIN)
         patience = None
         if process is not None:
-            watched.append(process.link.fileno())
+            watched.register(process.link.fileno(), select.POLLIN | (select.POLLOUT if process.link.unsent else 0))
             limit = self._timeout + SILENCE if process.warm else START_SECONDS
             patience = self._heard + limit - time.monotonic() if process.sent or not process.warm else None
-        readable, _, _ = select.select(watched, [], [], None if patience is None else max(0.0, patience))
-        if self._bell in readable:
+        ready = dict(watched.poll(None if patience is None else max(0.0, patience * 1000)))
+        if self._bell.fileno() in ready:
             self._bell.recv(4096)
         if process is None:
             return
-        if process.link.fileno() in readable:
+        happened = ready.get(process.link.fileno(), 0)
+        if happened & select.POLLOUT:
+            process.link.flush()
+        if happened & ~select.POLLOUT:
             self._heard = time.monotonic()
             if not process.link.fill(block=False):
                 self._lost(f"the grammar compiler's process (pid {process.pid}) has ended")
                 return
             self._hear(process)
-        elif patience is not None and not readable:
+        elif patience is not None and not ready:
             self._lost(f"the grammar compiler's process (pid {process.pid}) says nothing and is ended")
 
     def _hear(self, process: CompilerProcess) -> None:
