@@ -184,7 +184,7 @@ class ProcessCompiler:
         return True
 
     def _send_waiting(self) -> None:
-        """One after the other, as the process takes them: it may be sending at the same time, and each would wait for the other."""
+        """One after the other, as the process takes them: it may be sending itself, and both would wait."""
         if not self._jobs:
             return
         process = self._ensure_process()
