@@ -27,6 +27,9 @@ NAMES = {
 }
 """The runtime's name of a field -> Ollama's."""
 
+AS_IT_GROWS = True
+"""Whole answers are read so too: they tell how long the first token took, and the others."""
+
 _SAME = ("seed", "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
 _NEUTRAL = {"mirostat": 0, "typical_p": 1, "tfs_z": 1}
 _EFFORTS = ("low", "medium", "high")
@@ -35,7 +38,7 @@ _EFFORTS = ("low", "medium", "high")
 def of_chat(body: ChatBody) -> ChatRequest:
     """Raises RouteError 400."""
     return ChatRequest(
-        messages=_messages(body.messages), tools=body.tools or (), names=NAMES, stream=_streams(body), **_common(body)
+        messages=_messages(body.messages), tools=body.tools or (), names=NAMES, stream=AS_IT_GROWS, **_common(body)
     )
 
 
@@ -48,15 +51,11 @@ def of_prompt(body: GenerateBody) -> ChatRequest | TextRequest:
     if body.raw:
         if body.format:
             raise _refused("format", "format is not supported with raw: the prompt is the model's whole text")
-        return TextRequest(prompt=body.prompt, sampling=_sampling(body), stream=_streams(body), names=names)
+        return TextRequest(prompt=body.prompt, sampling=_sampling(body), stream=AS_IT_GROWS, names=names)
     messages: list[dict[str, Any]] = [{"role": "user", "content": body.prompt}]
     if body.system:
         messages.insert(0, {"role": "system", "content": body.system})
-    return ChatRequest(messages=messages, names=names, stream=_streams(body), **_common(body))
-
-
-def _streams(body: Body) -> bool:
-    return body.stream is not False
+    return ChatRequest(messages=messages, names=names, stream=AS_IT_GROWS, **_common(body))
 
 
 def _common(body: Body) -> dict[str, Any]:

@@ -76,6 +76,12 @@ async def test_the_lines_of_a_stream() -> None:
     assert last["total_duration"] == last["prompt_eval_duration"] + last["eval_duration"]
 
 
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+async def test_a_whole_answer_is_read_as_it_grows_for_its_times(path: str) -> None:
+    # Read at its end, the first token came with the last one, and clients made 180,000 tokens a second of the rest.
+    assert (await asked(path, stream=False)).stream
+
+
 async def test_a_whole_answer_is_the_lines_joined() -> None:
     answer = (await ask(ScriptedRuntime(ALL), stream=False)).json()
     assert answer["message"] == {"role": "assistant", "content": "It is", "thinking": "Hm.", "tool_calls": CALLS}
