@@ -1,4 +1,4 @@
-"""Routes that tell: health, models, the stack, numbers."""
+"""Routes that tell: health, the model, the stack, numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from jackfield import __version__
 from jackfield.entrypoints.calls import MAX_FLUSH_SECONDS
 from jackfield.entrypoints.http.errors import ApiError, unavailable
-from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response, unknown_model
+from jackfield.entrypoints.http.exchange import Exchange, Reply, json_response
 from jackfield.entrypoints.http.guards.web_pages import refuse_pages
 from jackfield.entrypoints.http.service import ServedReplica
 from jackfield.entrypoints.server_info import server_info
@@ -42,31 +42,6 @@ async def ready(exchange: Exchange) -> Reply:
     if not status.accepts:
         raise unavailable(status.problem or "the server takes no requests", "not_ready")
     return json_response({"status": "ready"})
-
-
-async def models(exchange: Exchange) -> Reply:
-    return json_response({"object": "list", "data": [_model(exchange)]})
-
-
-async def model(exchange: Exchange) -> Reply:
-    served = _model(exchange)
-    if exchange.path["model"] != served["id"]:
-        raise unknown_model(exchange.path["model"], served["id"])
-    return json_response(served)
-
-
-def _model(exchange: Exchange) -> dict[str, Any]:
-    serving = exchange.service.serving
-    replica = serving.replica
-    return {
-        "id": replica.model_name,
-        "object": "model",
-        "created": serving.created,
-        "owned_by": "jackfield",
-        "root": replica.args.model_path or replica.model_name,
-        "max_model_len": replica.tokenizer_manager.limits.context_length,
-        "is_generation": replica.tokenizer_manager.limits.pooling is None,
-    }
 
 
 async def model_info(exchange: Exchange) -> Reply:
