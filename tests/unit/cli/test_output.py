@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jackfield.entrypoints.cli import main
 from jackfield.entrypoints.cli.output import as_written, print_table
 
 ROWS = [("a [b]", "one\ntwo"), ("c:smile:", "x" * 200)]
@@ -60,3 +61,12 @@ def test_on_a_terminal_it_is_fitted_and_nothing_is_markup(monkeypatch: pytest.Mo
 )
 def test_a_value_is_shown_as_it_is_written(value: object, text: str) -> None:
     assert as_written(value) == text
+
+
+@pytest.mark.model
+def test_explain_shows_plugins_that_were_filled_in_by_name(
+    embedded_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--worker", "simulated"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("routes ") and "auto" in line]
+    assert line.split()[1:4] == ["anthropic,", "ollama,", "playground"]

@@ -12,6 +12,7 @@ from typing import Any
 from jackfield.config.device import DeviceDescription, describe_device
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.flags import add_server_args, parse_server_args
+from jackfield.config.names import PluginUse
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.cli.output import as_written, print_json, print_table
 from jackfield.hub.huggingface import ID
@@ -102,10 +103,12 @@ def _facts(
 
 def _report_json(explained: Explained, changed: list[str] | None) -> None:
     resolution = explained.resolution
+    filled = resolution.args.public_dump()
     print_json(
         {
-            "args": resolution.args.public_dump(),
-            "changes": [dataclasses.asdict(change) for change in resolution.changes],
+            "args": filled,
+            # A change's value is the argument's, in JSON as all of them.
+            "changes": [dataclasses.asdict(change) | {"after": filled[change.field]} for change in resolution.changes],
             "stack": stack_report(resolution.stack, stack_hash=explained.digest),
             "topology": topology_report(resolution.topology),
             "device": dataclasses.asdict(explained.device),
@@ -122,7 +125,7 @@ def _show(explained: Explained, changed: list[str] | None) -> None:
     stack = resolution.stack
     print_table(
         ("ARGUMENT", "VALUE", "RULE"),
-        [(change.field, str(change.after), change.rule) for change in resolution.changes],
+        [(change.field, _shown(change.after), change.rule) for change in resolution.changes],
         title="Arguments that were filled in",
     )
     print_table(
@@ -163,3 +166,9 @@ def _show(explained: Explained, changed: list[str] | None) -> None:
             "a start would be refused" if changed else "this is the locked run"
         )
         print_table(("DIFFERENCE",), [(text,) for text in changed], title=title)
+
+
+def _shown(value: Any) -> str:
+    """A list of plugins by the names of their instances; anything else as it is."""
+    uses = isinstance(value, tuple) and all(isinstance(one, PluginUse) for one in value)
+    return ", ".join(use.instance for use in value) if uses else str(value)
