@@ -64,3 +64,16 @@ def test_grammar() -> None:
     figure = told["results"]["llguidance_first_use"]
     assert (figure["unit"], len(figure["values"])) == ("ms", 3)
     assert "jackfield_grammar_llguidance" in told["packages"]
+
+
+@pytest.mark.slow
+def test_streaming() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "streaming.py", "--json", "--wait", "0", "--rounds", "1"]
+    command += ["--streams", "4", "--tokens", "40"]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    (ours,), (bare,) = told["ours"], told["bare"]
+    assert bare["events"] == 4 * (40 + 1)  # [DONE] is one
+    assert 0 < ours["events"] <= 4 * (40 + 3)  # the role, the end, [DONE]
+    assert ours["client_cpu_seconds"] > 0
+    assert set(told["paced"]["added_ms"]) == {"p50", "p99", "max"}
+    assert isinstance(told["met"], bool)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from jackfield.entrypoints.calls import ReplicaFailed, ShutDown
@@ -161,8 +161,7 @@ class Driver:
 
     def _tell_all(self) -> None:
         with self.lock:
-            for call in set(self._calls.values()):
-                call.wake()
+            _wake(set(self._calls.values()))
             for answered in self._controls.values():
                 answered.set()
 
@@ -172,8 +171,7 @@ class Driver:
                 self._manager.abort(state)
 
     def _on_news(self, states: Sequence[ReqState]) -> None:
-        for call in {call for state in states if (call := self._calls.get(state.rid)) is not None}:
-            call.wake()
+        _wake({call for state in states if (call := self._calls.get(state.rid)) is not None})
         for state in states:
             if state.closed:
                 self._calls.pop(state.rid, None)
@@ -184,50 +182,64 @@ class Driver:
                 answered.set()
 
 
+def _wake(calls: Iterable[DriverCall]) -> None:
+    """There may be news for them. Coroutines of one event loop are woken together: each message to a loop is a write to a pipe,
+    for which this thread gives the interpreter's lock away. Called under the driver's lock."""
+    due: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for call in calls:
+        if (waiter := call.wake()) is not None:
+            due.setdefault(waiter.get_loop(), []).append(waiter)
+    for loop, waiters in due.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_end_waits, waiters)
+
+
+def _end_waits(waiters: Sequence[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():  # whoever waited may have been cancelled
+            waiter.set_result(None)
+
+
 class DriverCall:
     """`calls.Call` of a driver."""
 
     def __init__(self, driver: Driver, states: list[ReqState]) -> None:
         self.states = states
         self._driver = driver
-        self._changed = threading.Event()
-        self._waker: Callable[[], None] | None = None
+        self._news = False
+        self._sleeper: threading.Event | None = None
+        self._waiter: asyncio.Future[None] | None = None
 
     @property
     def closed(self) -> bool:
         return all(state.closed for state in self.states)
 
-    def wake(self) -> None:
-        """There may be news. Called under the driver's lock."""
-        self._changed.set()
-        if self._waker is not None:
-            self._waker()
+    def wake(self) -> asyncio.Future[None] | None:
+        """There may be news. Returns what a coroutine waits for, to be set on its loop. Called under the driver's lock."""
+        self._news = True
+        if self._sleeper is not None:
+            self._sleeper.set()
+        waiter, self._waiter = self._waiter, None
+        return waiter
 
     def wait(self) -> None:
-        if not self._driver.over:
-            self._changed.wait()
-        # Cleared before the states are read, so news that come later set it again.
-        self._changed.clear()
-        self._check()
+        with self._driver.lock:
+            sleeper = self._sleeper = None if self._news or self._driver.over else threading.Event()
+        if sleeper is not None:
+            sleeper.wait()
+        self._took()
 
     async def wait_async(self) -> None:
-        loop = asyncio.get_running_loop()
-        event = asyncio.Event()
-
-        def waker() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
-
         with self._driver.lock:
-            if self._changed.is_set() or self._driver.over:
-                event.set()
-            self._waker = waker
-        try:
-            await event.wait()
-        finally:
-            with self._driver.lock:
-                self._waker = None
-        self._changed.clear()
+            there = self._news or self._driver.over
+            waiter = self._waiter = None if there else asyncio.get_running_loop().create_future()
+        if waiter is not None:
+            await waiter
+        self._took()
+
+    def _took(self) -> None:
+        # Before the states are read, so news that come later are news again.
+        self._news = False
         self._check()
 
     def _check(self) -> None:

@@ -5,12 +5,30 @@ others. One instance a connection; knows no routes.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import h11
 import msgspec
+from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jackfield.entrypoints.http.errors import ApiError
+
+
+class Connection(h11.Connection):
+    """h11's, with a short way for the chunks of a stream, each of which it would check as it does a head."""
+
+    _chunked = False
+
+    def send(self, event: Any) -> Any:
+        if self._chunked and type(event) is h11.Data and self.our_state is h11.SEND_BODY:
+            # An empty chunk would be the end.
+            return b"%x\r\n%b\r\n" % (len(event.data), event.data) if event.data else b""
+        sent = super().send(event)
+        if isinstance(event, h11.Response):
+            # Read from the head as it goes out, because h11 chooses: chunks are for HTTP/1.1 and for bodies without a length.
+            self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in (sent or b"").lower()
+        return sent
 
 
 class HttpProtocol(H11Protocol):
@@ -19,6 +37,11 @@ class HttpProtocol(H11Protocol):
 
     head_seconds = 60.0
     _head_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, config: Config, *rest: Any, **more: Any) -> None:
+        super().__init__(config, *rest, **more)
+        most = config.h11_max_incomplete_event_size
+        self.conn = Connection(h11.SERVER) if most is None else Connection(h11.SERVER, most)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -43,6 +43,10 @@ LAST_WORDS_SECONDS = 2.0
 
 POLL_SECONDS = 0.02
 
+SWITCH_SECONDS = 0.0005
+"""After which a thread of this process gives way to another. The event loop shares the interpreter with the thread that takes the
+tokens in; with Python's own 5 ms, a step's tokens would wait that long, and then go out several in a chunk."""
+
 
 class CannotListen(Exception):
     """The address cannot be had; the text says which and why."""
@@ -100,6 +104,7 @@ class Server:
     async def run(self, sock: socket.socket) -> int:
         """Serve until the end; the exit code. Raises what the launch raised."""
         loop = self._loop = asyncio.get_running_loop()
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._url = url(self._args.host, sock.getsockname()[1])
         if self._args.host not in LOOPBACK and self._args.api_key is None:
             log.warning("%s is open to others, and no --api-key is set: whoever reaches it may use it", self._url)

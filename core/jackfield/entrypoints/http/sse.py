@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,20 @@ _encoder = msgspec.json.Encoder()
 
 def event(value: Any) -> bytes:
     return b"data: " + _encoder.encode(value) + b"\n\n"
+
+
+class ChoiceEvents:
+    """Events of one stream that differ in their one choice alone. What stays the same is encoded once.
+
+    of: such an event's object, with `choices` an empty list
+    """
+
+    def __init__(self, of: Mapping[str, Any]) -> None:
+        self._before, _, self._after = event(of).partition(b'"choices":[')
+        self._before += b'"choices":['
+
+    def event(self, choice: Mapping[str, Any]) -> bytes:
+        return self._before + _encoder.encode(choice) + self._after
 
 
 class EventStream(RouteStream):

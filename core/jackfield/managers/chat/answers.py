@@ -21,7 +21,7 @@ from jackfield.managers.requests.untold import untold
 from jackfield.managers.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class News:
     """New text and ids of one choice, the entries that came with them, and its end."""
 

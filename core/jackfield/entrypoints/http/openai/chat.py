@@ -15,7 +15,7 @@ from jackfield.entrypoints.http.openai.chat_answer import choice_object, chunk_c
 from jackfield.entrypoints.http.openai.chat_request import chat_request
 from jackfield.entrypoints.http.openai.common import Head, check_stream_options, continuous_usage
 from jackfield.entrypoints.http.schemas.openai_chat import ChatBody
-from jackfield.entrypoints.http.sse import DONE, EventStream, event
+from jackfield.entrypoints.http.sse import DONE, ChoiceEvents, EventStream, event
 from jackfield.hookspecs.chat import ChatEvent
 
 KIND, CHUNK = "chat.completion", "chat.completion.chunk"
@@ -44,8 +44,12 @@ async def _stream(
     first: Sequence[ChatEvent],
     events: AsyncGenerator[Sequence[ChatEvent], None],
 ) -> AsyncGenerator[bytes, None]:
+    around = ChoiceEvents(head.object(CHUNK, [], None))
+
     def chunk(choice: dict[str, Any]) -> bytes:
-        return event(head.object(CHUNK, [choice], usage_object(run.usage()) if continuous else None))
+        if continuous:
+            return event(head.object(CHUNK, [choice], usage_object(run.usage())))
+        return around.event(choice)
 
     try:
         yield b"".join(chunk(first_choice(i)) for i in range(run.choice_count))
