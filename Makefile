@@ -16,7 +16,7 @@ STRANGERS := $(patsubst %/plugin.toml,%,$(wildcard $(addsuffix /*/plugin.toml,\
 	tests/third_party/* tests/third_party/*/src $(lastword $(FROZEN))/src/*)))
 PROMPT ?= In one sentence: what is a jackfield?
 
-.PHONY: setup demo test test-plugins lint format docs compatibility contract requirements soak clean
+.PHONY: setup demo test test-plugins lint format docs compatibility clients contract requirements soak clean
 
 setup: $(VENV)/.installed
 
@@ -68,6 +68,12 @@ contract: setup
 # Which plugins pass which checks and run with which others; docs/reference/compatibility.md is made of it. Takes some minutes.
 compatibility: setup
 	$(BIN)/python .ci/compatibility.py
+	$(BIN)/python docs/generate.py
+
+# Runs every client of tests/e2e/clients, the large ones too; docs/reference/clients.md is made of what worked.
+clients: setup
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,clients]'
+	$(BIN)/python -m pytest -q -p tests.e2e.clients.record tests/e2e/clients
 	$(BIN)/python docs/generate.py
 
 requirements:

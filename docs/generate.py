@@ -18,7 +18,8 @@ from jackfield.stack.selection.own import OWN_DISTRIBUTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
 sys.path.insert(0, str(Path(__file__).parent))
-from compatibility import compatibility  # noqa: E402 - pages of their own, beside this file
+from clients_page import clients  # noqa: E402 - pages of their own, beside this file
+from compatibility import compatibility  # noqa: E402
 from endpoint_pages import endpoints  # noqa: E402
 from grammar_page import grammars  # noqa: E402
 from hook_pages import hook_examples, hooks  # noqa: E402
@@ -172,6 +173,7 @@ def _options_table(model: Any, what: str = "option") -> Iterator[str]:
 
 
 PAGES = {
+    "clients.md": clients,
     "compatibility.md": compatibility,
     "endpoints.md": endpoints,
     "options.md": options,

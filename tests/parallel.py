@@ -19,6 +19,7 @@ TOGETHER = {
     "tests/e2e/test_stacks.py": "reference_model",
     "plugins/models/llama/tests/test_llama_embedded.py": "reference_model",
     "tests/e2e/real/": "real",
+    "tests/e2e/clients/": "clients",
 }
 """Beginning of a test's id -> the name of its unit of work, where a session fixture is too costly to be made twice."""
 

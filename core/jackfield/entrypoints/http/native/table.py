@@ -71,6 +71,20 @@ NATIVE: tuple[Route, ...] = (
         answer="version, args (keys are never shown), stack, scheduler, kv, sessions, faults, failure, processes",
     ),
     _get(
+        "/get_model_info",
+        Level.KEY,
+        info.model_info,
+        "As /model_info: the name by which older clients of SGLang know it.",
+        answer="as /model_info",
+    ),
+    _get(
+        "/get_server_info",
+        Level.KEY,
+        info.info,
+        "As /server_info: the name by which older clients of SGLang know it.",
+        answer="as /server_info",
+    ),
+    _get(
         "/plugins",
         Level.KEY,
         info.plugins,
