@@ -1,12 +1,14 @@
 """Two hundred mixed random requests (times `--soak-factor`) against a real server whose memory is far too small: valid, invalid,
-aborted by id, disconnected at any point, timed out, sessions, with flushes and scrapes between them. At the end nothing is
-left, memory is flat, the log has no error, and who asked the same greedily has always had the same."""
+of every protocol, constrained or not, aborted by id, disconnected at any point, timed out, sessions, background responses, with
+flushes and scrapes between them, and the grammar compiler killed. At the end nothing is left, memory is flat, the log has no
+other error, the compiler lives, and who asked the same greedily has always had the same."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.http.servers import Server, serving
+from tests.e2e.http import soak_protocols as protocols
+from tests.e2e.http.servers import Server, events, raw_events, serving, until
 from tests.e2e.http.soak_mix import BAD, ENDLESS, check, random_request, sampling, text
+from tests.e2e.http.test_http_tools import flat, rebuilt
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow]
 
@@ -61,6 +65,11 @@ FLAGS = [
     *("--logits-processors", "no-repeat-ngram"),
     *("--logits-processors", "dry"),
     *("--max-sessions", "16"),
+    *("--served-model-name", protocols.MODEL),
+    *("--tool-call-parser", "hermes"),
+    *("--reasoning-parser", "think"),
+    "--enable-response-store",
+    *("--response-store-entries", "16"),
 ]
 
 
@@ -87,13 +96,15 @@ async def test_random_requests_leave_nothing_behind(
     model: Path, topology: str, event_loop: str, soak_factor: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--model-path", str(model), "--topology", topology, "--event-loop", event_loop, *FLAGS]
-    with serving(*flags) as server:
+    with serving(*flags, check=False) as server:
         soak = Soak(server, random.Random(topology))
         await asyncio.to_thread(server.generate, input_ids=[3, 4], sampling_params={"max_new_tokens": 4})
         settled = None
         for _ in range(soak_factor):
+            soak.kill_compiler()
             await soak.one_round()
             await asyncio.to_thread(server.assert_alive)
+            await asyncio.to_thread(assert_compiles, server)
             settled = settled or footprint(server)
         before, after = settled, footprint(server)
         assert before is not None
@@ -119,8 +130,17 @@ async def test_random_requests_leave_nothing_behind(
             "hung up",
             "request_running_timeout",
             "witness",
+            "protocols",
+            "twins",
+            "background",
+            "compilers killed",
         ):
             assert soak.seen[kind] > 0, (kind, soak.seen)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0, server.log
+        errors = [line for line in server.log.splitlines() if line.startswith(("ERROR", "CRITICAL", "Traceback"))]
+        assert len([line for line in errors if "the grammar compiler's process" in line]) == len(errors), errors
+        assert len(errors) <= soak.seen["compilers killed"]
 
 
 class Soak:
@@ -144,12 +164,14 @@ class Soak:
 
     async def act(self, client: httpx.AsyncClient, dice: random.Random) -> None:
         act = dice.random()
-        if act < 0.02:
+        if act < 0.01:
             await client.post("/flush_cache")
+        elif act < 0.02:
+            self.kill_compiler()
         elif act < 0.04:
             assert (await client.get("/metrics")).status_code == 200
         elif act < 0.14:
-            await self.post(client, *dice.choice(BAD))
+            await self.post(client, *dice.choice(BAD + protocols.BAD), good=False)
         elif act < 0.16:
             await self.post(client, "/generate", {"text": text(dice), "sampling_params": ENDLESS, "priority": 50})
         elif act < 0.24:
@@ -158,25 +180,71 @@ class Soak:
             await self.abort(client, dice)
         elif act < 0.40:
             await self.witness(client, dice)
-        elif act < 0.60:
-            await self.hang_up(client, *random_request(dice), lines=dice.choice([1, 3, 20]))
+        elif act < 0.42:
+            await self.background(client, dice)
+        elif act < 0.55:
+            draw = dice.choice([random_request, protocols.protocol_request])
+            await self.hang_up(client, *draw(dice), lines=dice.choice([1, 3, 20]))
+        elif act < 0.75:
+            path, body = protocols.protocol_request(dice)
+            answer = await self.post(client, path, body, good=True)
+            if answer is not None:
+                self.seen["protocols"] += 1
+                protocols.check(path, body, answer)
+        elif act < 0.82:
+            await self.twins(client, {**protocols.chat(dice), "seed": dice.randrange(99)})
         else:
             path, body = random_request(dice)
             answer = await self.post(client, path, body)
             if answer is not None:
                 check(path, body, answer)
 
-    async def post(self, client: httpx.AsyncClient, path: str, body: Any) -> Any:
-        """The answer, or None if there is none: then it is one of the errors that may be, in their shape."""
+    async def post(self, client: httpx.AsyncClient, path: str, body: Any, good: bool | None = None) -> Any:
+        """The answer, or None if there is none: then it is one of the errors that may be, in their shape. good: True if it may
+        not be refused, False if it has to be; where that is known."""
         answer = await client.post(path, json=body)
         self.seen[str(answer.status_code)] += 1
-        assert answer.status_code in STATUSES, answer.text
+        assert answer.status_code in STATUSES, (path, body, answer.text)
         if answer.status_code == 200:
+            assert good is not False, (path, body, answer.text)
             return answer.json()
-        error = answer.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}
+        error = protocols.error_of(path, answer.json())
+        assert answer.status_code == 503 or not good, (path, body, error)
         self.seen[str(error["code"])] += 1
         return None
+
+    async def twins(self, client: httpx.AsyncClient, body: dict[str, Any]) -> None:
+        """What is drawn, streamed and not, is the same, byte for byte."""
+        whole = await self.post(client, protocols.CHAT, body, good=True)
+        stream = await client.post(protocols.CHAT, json={**body, "stream": True})
+        if whole is None or stream.status_code != 200 or '"error":' in raw_events(stream.text)[-1]:
+            return
+        self.seen["twins"] += 1
+        chunks = events(stream)
+        for choice in whole["choices"]:
+            own = [
+                {"choices": [one for one in chunk["choices"] if one["index"] == choice["index"]]} for chunk in chunks
+            ]
+            assert rebuilt(own) == flat({"choices": [choice]}), body
+
+    def kill_compiler(self) -> None:
+        """Whatever it has in hand."""
+        for process in compilers(self.server):
+            process.kill()
+            self.seen["compilers killed"] += 1
+
+    async def background(self, client: httpx.AsyncClient, dice: random.Random) -> None:
+        """A response that runs by itself; looked at, cancelled, forgotten."""
+        body = {**protocols.response(dice), "store": True, "background": True}
+        made = await self.post(client, protocols.RESPONSES, body)
+        if made is None:
+            return
+        self.seen["background"] += 1
+        path = f"{protocols.RESPONSES}/{made['id']}"
+        steps = [client.get(path), client.post(f"{path}/cancel"), client.delete(path)]
+        for step in steps:
+            # 404: others have pushed it out of the store; 400: it is over already.
+            assert (await step).status_code in (200, 400, 404)
 
     async def hang_up(self, client: httpx.AsyncClient, path: str, body: Any, lines: int) -> None:
         """Read a few lines, then go away."""
@@ -230,6 +298,26 @@ class Soak:
         if answer is not None and answer["meta_info"]["finish_reason"]["type"] == "length":
             self.seen["witness"] += 1
             assert answer["output_ids"] == self.said.setdefault(prompt, answer["output_ids"])
+
+
+def compilers(server: Server) -> list[psutil.Process]:
+    """The grammar compiler's process, without its forks, and no zombie of one."""
+    found = []
+    for process in psutil.Process(server.process.pid).children(recursive=True):
+        try:
+            if "jackfield.managers.grammar.child" in process.cmdline() and process.parent() not in found:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def assert_compiles(server: Server) -> None:
+    body = {"messages": protocols.HELLO, "max_tokens": 4, **protocols.forced("so")}
+    assert server.post(protocols.CHAT, body).json()["choices"][0]["message"]["content"] == "so"
+    family = psutil.Process(server.process.pid).children(recursive=True)
+    until(lambda: len(compilers(server)) == 1)
+    assert not [one for one in family if one.is_running() and one.status() == psutil.STATUS_ZOMBIE]
 
 
 def footprint(server: Server) -> dict[str, int]:
