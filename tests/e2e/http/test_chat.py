@@ -58,6 +58,14 @@ def test_piped_questions_are_answered_in_this_process(
     assert told[1][1] >= told[0][0] - 1, "the second turn's prompt begins with the first turn, which is cached"
 
 
+def test_what_the_model_thinks_is_no_part_of_the_conversation_in_this_process_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--worker", "simulated", *script("<think>Hm.</think>" + ANSWER), "--reasoning-parser", "think")
+    assert piped(monkeypatch, "What colour?\n", *flags) == 0
+    assert capsys.readouterr().out == ANSWER + "\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

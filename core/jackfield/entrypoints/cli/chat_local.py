@@ -10,6 +10,7 @@ from jackfield.entrypoints.cli.chat_backend import End, Piece
 from jackfield.entrypoints.cli.chat_params import Params
 from jackfield.entrypoints.cli.chat_rows import stack_rows
 from jackfield.entrypoints.engine import Engine
+from jackfield.hookspecs.chat import ChoiceEnded, ContentDelta, ReasoningDelta
 
 
 class LocalBackend:
@@ -20,20 +21,20 @@ class LocalBackend:
         self.model = self._engine.model_name
 
     def ask(self, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Iterator[Piece | End]:
-        ids = self._engine.apply_chat_template(messages)
-        shown = 0
-        meta: dict[str, Any] = {}
-        with self._engine.generate(input_ids=ids, sampling_params=Params.native(dict(params)), stream=True) as answers:
-            for answer in answers:
-                text, meta = answer["text"], answer["meta_info"]
-                if len(text) > shown:
-                    yield Piece(text[shown:])
-                    shown = len(text)
+        finish: str | None = None
+        with self._engine.chat(messages, Params.native(dict(params)), stream=True) as events:
+            for event in events:
+                match event:
+                    case ReasoningDelta() | ContentDelta():
+                        yield Piece(event.text, reasoning=isinstance(event, ReasoningDelta))
+                    case ChoiceEnded():
+                        finish = event.reason
+            usage = events.usage()
         yield End(
-            finish=meta["finish_reason"]["type"],
-            prompt_tokens=meta["prompt_tokens"],
-            cached_tokens=meta["cached_tokens"],
-            completion_tokens=meta["completion_tokens"],
+            finish=finish,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
         )
 
     def stack(self) -> list[tuple[str, str]]:
