@@ -68,5 +68,6 @@ def test_explain_shows_plugins_that_were_filled_in_by_name(
     embedded_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", "--worker", "simulated"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("routes ") and "auto" in line]
-    assert line.split()[1:4] == ["anthropic,", "ollama,", "playground"]
+    line, *plugins = [line for line in capsys.readouterr().out.splitlines() if line.startswith("routes ")]
+    assert line.split()[1:5] == ["anthropic,", "ollama,", "playground", "auto:"]
+    assert [plugin.split("  ")[-1].split()[0] for plugin in plugins] == ["auto:"] * 3, "nobody named them"

@@ -34,6 +34,7 @@ from jackfield.stack.selection.checks import (
 from jackfield.stack.selection.choice import Choice, Selector, as_selected, described
 from jackfield.stack.selection.completion import Completion
 from jackfield.stack.selection.file_checks import refuse_unusable_files, refuse_unused_files
+from jackfield.stack.selection.grammar import select_grammar
 from jackfield.stack.selection.invariance import Invariance
 from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
@@ -44,8 +45,8 @@ from jackfield.stack.selection.worker_thread import worker_thread
 
 __all__ = ["Resolution", "resolve"]
 
-TOKEN_MASKS = "token_masks"
-"""Feature of a worker: `sample` takes `TokenMasks`."""
+OWN = f"{AUTO}: the project's protocols that are installed"
+"""Why a protocol serves that nobody named."""
 
 
 def resolve(
@@ -257,7 +258,7 @@ class _Resolver:
         uses = self.args.routes
         expanded = with_own_routes(uses, self._own_routes)
         if expanded != uses:
-            self.completion.fill("routes", expanded, f"{AUTO}: the project's protocols that are installed")
+            self.completion.fill("routes", expanded, OWN)
         return expanded
 
     def _own_routes(self, name: str) -> bool:
@@ -285,29 +286,11 @@ class _Resolver:
         selection.reject_the_rest()
 
     def _decide_grammar(self, worker: PluginRow) -> None:
-        """A run can do without; a backend that was named cannot."""
-        kind = KINDS["grammar"]
-        name = self.args.plugin_for(kind.name)
-        if self.args.grammar_backend == NONE:
-            self.selector.set_aside(kind.name, f"{self.selector.source(kind.field)} is none")
-            return
-        without = None
-        if TOKEN_MASKS not in manifest_of(worker).features:
-            without = f"{described(worker)} applies no token masks (feature {TOKEN_MASKS!r})"
-        elif self.args.skip_tokenizer_init:
-            without = "--skip-tokenizer-init leaves no vocabulary to say what a token stands for"
-        if without is not None:
-            if name is not None:
-                raise ConfigurationError(f"{self.selector.source(kind.field)}: {without}")
-            self.selector.set_aside(kind.name, without)
-        elif name is not None:
-            self._add(kind.name, self.selector.named(kind.name, name, kind.field, self._hardware_problems))
-            return
-        elif (choice := self.selector.best_if_any(kind.name, self._hardware_problems)) is not None:
-            self._add(kind.name, choice)
-            self.completion.fill(kind.field, choice.row.name, choice.reason)
-            return
-        self.completion.fill(kind.field, NONE, without or "no grammar plugin can serve here")
+        chosen, reason = select_grammar(self.selector, self.args, worker, self._hardware_problems)
+        if chosen is not None:
+            self._add("grammar", chosen)
+        if reason is not None:
+            self.completion.fill(KINDS["grammar"].field, NONE if chosen is None else chosen.row.name, reason)
 
     def _decide_uses(self, kind: str, uses: Sequence[PluginUse]) -> None:
         field = KINDS[kind].field
@@ -315,6 +298,8 @@ class _Resolver:
             choice = Selector(self.catalogue, Access(deny=self.args.plugin_deny), self.provenance).named(
                 kind, use.plugin, field, self._hardware_problems
             )
+            if use not in self.args.uses(kind):
+                choice = Choice(choice.row, OWN)
             self._add(kind, choice, instance=use.instance)
         flag = KINDS[kind].flag
         self.selector.set_aside(kind, f"not named by {flag}", [use.plugin for use in uses])
