@@ -293,7 +293,7 @@ LIMITS = (
     "--max-json-depth",
     "8",
     "--max-request-id-length",
-    "10",
+    "64",
     "--max-prompts-per-request",
     "3",
     "--max-messages",
@@ -319,7 +319,7 @@ def limited() -> Iterator[Server]:
         ("/v1/completions", {"prompt": ["a", "b", "c", "d"]}, 400, ("4", "3")),
         ("/v1/chat/completions", {"messages": [MESSAGE] * 3}, 400, ("3", "2")),
         ("/generate", {"text": "x" * 3000}, 413, ("2000",)),
-        ("/generate", {"text": "x", "rid": "r" * 11}, 400, ("10",)),
+        ("/generate", {"text": "x", "rid": "r" * 65}, 400, ("65", "64")),
         ("/generate", {"text": "x", "sampling_params": {"max_new_tokens": -1}}, 400, ("-1",)),
         ("/generate", {"text": "x", "sampling_params": {"temperature": -1}}, 400, ("-1",)),
         ("/generate", {"input_ids": [10**6]}, 400, ("1000000",)),
@@ -336,7 +336,7 @@ def test_each_limit_of_a_request_is_told_with_its_numbers(
 
 
 def test_the_head_and_the_label_have_their_limits_too(limited: Server) -> None:
-    for headers, number in (({"X-Request-Id": "x" * 11}, "10"), ({"X-Long": "x" * 5000}, "4000")):
+    for headers, number in (({"X-Request-Id": "x" * 65}, "64"), ({"X-Long": "x" * 5000}, "4000")):
         refused = limited.post("/generate", {"text": "x"}, headers=headers)
         assert refused.status_code == 400
         assert number in error_of(refused)["message"]

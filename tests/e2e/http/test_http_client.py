@@ -92,8 +92,10 @@ def test_the_right_exceptions(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(model="other", messages=hello, stream=True)  # type: ignore[arg-type]
     assert missing.value.code == "model_not_found"
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError, match="--is-embedding"):
         client.embeddings.create(model=MODEL, input="x")
+    with pytest.raises(openai.NotFoundError):
+        client.moderations.create(input="x")
     with pytest.raises(openai.AuthenticationError) as denied:
         client.with_options(api_key="wrong").models.list()
     assert denied.value.code == "invalid_api_key"
