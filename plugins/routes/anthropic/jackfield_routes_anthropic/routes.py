@@ -135,14 +135,16 @@ async def _stream(
     batch: Sequence[ChatEvent] | None = first
     async with aclosing(news):
         begun = {**usage(run.usage()), "output_tokens": 0}
-        yield _event({"type": "message_start", "message": {**head, "usage": begun}})
+        pieces = [_event({"type": "message_start", "message": {**head, "usage": begun}})]
         while batch is not None:
-            if pieces := [_event(event) for event in blocks.events(batch)]:
+            pieces += map(_event, blocks.events(batch))
+            if pieces:
                 yield b"".join(pieces)
+            pieces = []
             batch = await anext(news, None)
     delta = _ending(blocks.ended, over)
-    yield _event({"type": "message_delta", "delta": delta, "usage": usage(run.usage())})
-    yield _event({"type": "message_stop"})
+    end = _event({"type": "message_delta", "delta": delta, "usage": usage(run.usage())})
+    yield end + _event({"type": "message_stop"})
 
 
 def _event(value: dict[str, Any]) -> bytes:

@@ -52,14 +52,17 @@ async def _stream(
         return around.event(choice)
 
     try:
-        yield b"".join(chunk(first_choice(i)) for i in range(run.choice_count))
+        # What is there together goes out together: a client that has gone costs no row of writes in vain.
+        chunks = [chunk(first_choice(i)) for i in range(run.choice_count)]
         batch: Sequence[ChatEvent] | None = first
         while batch is not None:
-            for choice in chunk_choices(batch):
-                yield chunk(choice)
+            chunks += map(chunk, chunk_choices(batch))
+            if chunks:
+                yield b"".join(chunks)
+            chunks = []
             batch = await anext(events, None)
         if with_usage:
-            yield event(head.object(CHUNK, [], usage_object(run.usage())))
-        yield DONE
+            chunks.append(event(head.object(CHUNK, [], usage_object(run.usage()))))
+        yield b"".join([*chunks, DONE])
     finally:
         await events.aclose()

@@ -59,20 +59,28 @@ class Responding:
         run = self.run.events()
         try:
             batch = await anext(run)
-            yield told({"type": "response.created", "response": self.object})
-            yield told({"type": "response.in_progress", "response": self.object})
+            # What is there together goes out together.
+            events = [
+                told({"type": "response.created", "response": self.object}),
+                told({"type": "response.in_progress", "response": self.object}),
+            ]
             try:
                 while True:
                     for event in self._output.take(batch):
-                        yield told(event)
+                        events.append(told(event))
                     if self._output.ended is not None:
                         break
+                    if events:
+                        yield b"".join(events)
+                    events = []
                     batch = await anext(run)
             except Exception as error:
-                yield told({"type": "response.failed", "response": self.failed(api_error(error))})
+                events.append(told({"type": "response.failed", "response": self.failed(api_error(error))}))
+                yield b"".join(events)
                 return
             complete = self._complete()
-            yield told({"type": f"response.{_event_word(complete['status'])}", "response": complete})
+            events.append(told({"type": f"response.{_event_word(complete['status'])}", "response": complete}))
+            yield b"".join(events)
         finally:
             await run.aclose()
 
