@@ -26,6 +26,8 @@ PLUGINS = {
     ("kv_tier", "dict", "dict-tier"),
     ("gate", "file", "file-gate"),
     ("routes", "kobold", "kobold-routes"),
+    ("grammar", "choice", "choice-grammar"),
+    ("parser", "tag", "tag-parser"),
     ("cache", "lfu", "lfu-cache"),
     ("event_loop", "turns", "turns-loop"),
     ("model", "gemma", "gemma-model"),

@@ -30,6 +30,8 @@ topology = "processes"
 attention = "{attention}"
 cache_policy = "radix"
 schedule_policy = "least-work"
+grammar_backend = "choice"
+reasoning_parser = "tag"
 metrics = [{{ plugin = "statsd", options = {{ port = {port} }} }}]
 
 [options."schedule_policy.least-work"]
@@ -109,6 +111,7 @@ def test_strangers_serve_over_http(environment: Environment, embedded_model: Pat
     prompts = ["The capital of France is", "One, two, three,", "The sea is " * 20]
     sampling = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}
     chat = {"messages": [{"role": "user", "content": "Name a river."}], "temperature": 0, "max_tokens": 12}
+    colour = {"text": "The sky is", "sampling_params": {"json_schema": '{"enum": ["blue", "green"]}', "temperature": 0}}
     texts: dict[str, Any] = {}
     for attention in ("torch", "columnar"):
         daemon = Daemon()
@@ -116,9 +119,11 @@ def test_strangers_serve_over_http(environment: Environment, embedded_model: Pat
             with served(environment, tmp_path, attention, daemon.port) as url:
                 answers = ask(url, "/generate", {"text": prompts, "sampling_params": sampling})
                 spoken = ask(url, "/v1/chat/completions", chat)
+                bound = ask(url, "/generate", colour)
                 texts[attention] = [
                     [answer["output_ids"] for answer in answers],
                     spoken["choices"][0]["message"]["content"],
+                    json.loads(bound["text"]),
                 ]
                 plugins = ask(url, "/plugins")["stack"]["plugins"]
                 info = ask(url, "/server_info")
@@ -127,11 +132,14 @@ def test_strangers_serve_over_http(environment: Environment, embedded_model: Pat
         serving = {row["kind"]: (row["distribution"], row["version"]) for row in plugins}
         assert serving["schedule_policy"] == ("least-work-policy", "1.2.0")
         assert serving["metrics"] == ("statsd-sink", "0.9")
+        assert (serving["grammar"], serving["parser"]) == (("choice-grammar", "1.0"), ("tag-parser", "0.3"))
+        assert texts[attention][-1] in ("blue", "green")
         assert [row["options"]["patience"] for row in plugins if row["kind"] == "schedule_policy"] == [10.0]
         assert sorted(row["role"] for row in info["processes"]) == ["detokenizer", "main", "scheduler"]
-        assert daemon.total("jackfield_num_finished_requests_total") == len(prompts) + 1
+        assert daemon.total("jackfield_num_finished_requests_total") == len(prompts) + 2
         assert daemon.total("jackfield_generation_tokens_total") == sum(
-            [answer["meta_info"]["completion_tokens"] for answer in answers], spoken["usage"]["completion_tokens"]
+            [answer["meta_info"]["completion_tokens"] for answer in [*answers, bound]],
+            spoken["usage"]["completion_tokens"],
         )
     assert serving["attention"] == ("columnar-attention", "0.4.1")
     assert texts["columnar"] == texts["torch"]

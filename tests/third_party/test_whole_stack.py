@@ -1,4 +1,6 @@
-"""A stack of strangers alone: every kind but the worker is somebody else's, from wheels, and what comes out is the same."""
+"""A stack of strangers alone: every kind but the worker is somebody else's, from wheels, and what comes out is the same.
+
+Grammars and parsers need a tokenizer, which this tiny model has none of: strangers of those serve in test_served."""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ Path("open").touch()
 ours = rounds(model_path="plain")
 theirs = rounds(
     model_path="arrays", load_format="npz", ops="double", attention_backend="columnar", cache_policy="lfu",
-    schedule_policy="least-work", event_loop="turns", kv_tier=["dict"], kv_tier_block_tokens=16, gate=["file"],
+    schedule_policy="least-work", event_loop="turns", routes=["kobold"], kv_tier=["dict"], kv_tier_block_tokens=16, gate=["file"],
     logits_processors=["allow-ids"], metrics=["statsd"], observer=["sqlite"],
     options={"gate.file": {"path": "open"}, "metrics.statsd": {"port": daemon.getsockname()[1]},
              "observer.sqlite": {"path": "run.db"}},
@@ -68,7 +70,8 @@ print(json.dumps([ours, theirs]))
 def test_a_stack_of_strangers_gives_the_same_tokens(environment: Environment, tmp_path: Path) -> None:
     ours, theirs = script(environment, tmp_path, RUN)
     assert ours["plugins"]["model"] == "gemma-model"
-    assert sorted([*theirs["plugins"].values(), "replay-worker"]) == sorted([*STRANGERS, "jackfield-worker-torch"])
+    elsewhere = ["replay-worker", "choice-grammar", "tag-parser"]
+    assert sorted([*theirs["plugins"].values(), *elsewhere]) == sorted([*STRANGERS, "jackfield-worker-torch"])
     assert theirs["ids"] == ours["ids"]
     assert theirs["ids"][0] == theirs["ids"][1]
     assert theirs["cached"] > 0
