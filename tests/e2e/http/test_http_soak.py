@@ -99,6 +99,7 @@ async def test_random_requests_leave_nothing_behind(
     with serving(*flags, check=False) as server:
         soak = Soak(server, random.Random(topology))
         await asyncio.to_thread(server.generate, input_ids=[3, 4], sampling_params={"max_new_tokens": 4})
+        await asyncio.to_thread(assert_compiles, server)  # so that there is a compiler to be killed
         settled = None
         for _ in range(soak_factor):
             soak.kill_compiler()
