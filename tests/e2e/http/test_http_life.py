@@ -320,21 +320,24 @@ def test_a_signal_while_it_starts_ends_it_at_once(number: int, tmp_path: Any) ->
     """The launch hangs on a model file that is a pipe; nobody could wait for it."""
     fifo = tmp_path / "model.gguf"
     os.mkfifo(fifo)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "jackfield", "serve", "--port", str(port), "--model-path", str(fifo)],
+        [sys.executable, "-m", "jackfield", "serve", "--port", "0", "--model-path", str(fifo)],
         stderr=subprocess.DEVNULL,
     )
     try:
 
         def starting() -> bool:
+            """The port is not told before it is up; one that was free a moment ago may be another's by now."""
             if process.poll() is not None:
                 return True
             try:
+                (port,) = [
+                    c.laddr.port
+                    for c in psutil.Process(process.pid).net_connections()
+                    if c.status == psutil.CONN_LISTEN
+                ]
                 return httpx.get(f"http://127.0.0.1:{port}/health", **PLAIN).status_code == 503
-            except httpx.TransportError:
+            except (ValueError, psutil.Error, httpx.TransportError):
                 return False
 
         until(starting)
