@@ -89,7 +89,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("/detokenize", {"tokens": "a"}, "tokens"),
     ("/detokenize", {"tokens": [[5], 5]}, "tokens"),
     ("/detokenize", {"tokens": [5, [5]]}, "tokens"),
-    ("/detokenize", {"tokens": [1] * (2**20 + 1)}, "tokens"),
     ("/detokenize", {"tokens": [[1]] * 1025}, "tokens"),
     ("/detokenize", {"tokens": [5], "skip_special_tokens": 1}, "skip_special_tokens"),
     *(("/detokenize", {"tokens": [5, token]}, "tokens") for token in (49152, 10**18, -1, True, 1.5, "5", None)),
