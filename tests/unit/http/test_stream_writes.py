@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jackfield.entrypoints.http.chat import _stream
-from jackfield.entrypoints.http.openai_common import Head
-from jackfield.entrypoints.http.response_object import Responding
+from jackfield.entrypoints.http.openai.chat import _stream
+from jackfield.entrypoints.http.openai.common import Head
+from jackfield.entrypoints.http.responses.response import Responding
 from jackfield.entrypoints.http.schemas.responses import ResponseBody
 from jackfield.entrypoints.http.sse import DONE
 from jackfield.hookspecs import ChatEvent, ChatUsage, ChoiceEnded, ContentDelta
