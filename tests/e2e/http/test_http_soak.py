@@ -99,13 +99,13 @@ async def test_random_requests_leave_nothing_behind(
     with serving(*flags, check=False) as server:
         soak = Soak(server, random.Random(topology))
         await asyncio.to_thread(server.generate, input_ids=[3, 4], sampling_params={"max_new_tokens": 4})
-        await asyncio.to_thread(assert_compiles, server)  # so that there is a compiler to be killed
+        await asyncio.to_thread(assert_compiles, server, "so")  # so that there is a compiler to be killed
         settled = None
-        for _ in range(soak_factor):
+        for number in range(soak_factor):
             soak.kill_compiler()
             await soak.one_round()
             await asyncio.to_thread(server.assert_alive)
-            await asyncio.to_thread(assert_compiles, server)
+            await asyncio.to_thread(assert_compiles, server, f"so {number}")
             settled = settled or footprint(server)
         before, after = settled, footprint(server)
         assert before is not None
@@ -313,9 +313,10 @@ def compilers(server: Server) -> list[psutil.Process]:
     return found
 
 
-def assert_compiles(server: Server) -> None:
-    body = {"messages": protocols.HELLO, "max_tokens": 4, **protocols.forced("so")}
-    assert server.post(protocols.CHAT, body).json()["choices"][0]["message"]["content"] == "so"
+def assert_compiles(server: Server, word: str) -> None:
+    """word: one that was never asked for, since what was compiled is kept."""
+    body = {"messages": protocols.HELLO, "max_tokens": 16, **protocols.forced(word)}
+    assert server.post(protocols.CHAT, body).json()["choices"][0]["message"]["content"] == word
     family = psutil.Process(server.process.pid).children(recursive=True)
     until(lambda: len(compilers(server)) == 1)
     assert not [one for one in family if one.is_running() and one.status() == psutil.STATUS_ZOMBIE]
