@@ -172,8 +172,8 @@ def test_a_prompt_is_scored_as_the_model_scores_it(real: Server, streaming: bool
     )
     values = [value for value, _, _ in native["meta_info"]["input_token_logprobs"]]
     assert choice["text"] == "".join(choice["logprobs"]["tokens"]) == PROMPTS[2]
-    assert choice["logprobs"]["token_logprobs"] == values
-    assert values[0] is None
+    assert values[0] is choice["logprobs"]["token_logprobs"][0] is None
+    assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(values[1:], abs=1e-4)
     assert all(-30 < value < 0 for value in values[1:])
 
 
@@ -193,10 +193,9 @@ def test_best_of_returns_the_likeliest_answers(real: Server) -> None:
     assert best["usage"]["completion_tokens"] == 48  # what was made, returned or not
     (first,) = post(real, CMP, **{**body, "prompt": PROMPTS[0]}, best_of=4, logprobs=1, echo=True)["choices"]
     assert first["text"] == PROMPTS[0] + best["choices"][0]["text"]
-    assert (
-        first["logprobs"]["token_logprobs"][-6:]
-        == every[max(range(4), key=lambda i: means[i])]["logprobs"]["token_logprobs"]
-    )
+    likeliest = every[max(range(4), key=lambda i: means[i])]["logprobs"]["token_logprobs"]
+    # Four rows a step here and eight there: a product's last bits may differ with the rows beside it.
+    assert first["logprobs"]["token_logprobs"][-6:] == pytest.approx(likeliest, abs=1e-4)
 
 
 @pytest.mark.parametrize(
