@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention, PreAttention, SamplingRows
 from jackfield.layers.rotary import apply_rotary
+from jackfield.layers.sampling import sample
 from jackfield_ops_torch.activations import ACTIVATIONS
-from jackfield_ops_torch.sampling import sample
 
 
 class TorchOps(Ops):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackfield.hookspecs import SamplingRows
+from jackfield.layers import sampling
 from jackfield.layers.noise import uniforms
-from jackfield_ops_torch import sampling
-from jackfield_ops_torch.filters import drop_top, heaviest
-from jackfield_ops_torch.sampling import race, sample
+from jackfield.layers.sampling import race, sample
+from jackfield.layers.sampling_filters import drop_top, heaviest
 
 VOCABS = [4096, 5000, 49_152]
 

@@ -14,7 +14,7 @@ import torch
 
 from jackfield.hookspecs import SamplingRows
 from jackfield.layers.noise import uniforms
-from jackfield_ops_torch.filters import drop_top, heaviest
+from jackfield.layers.sampling_filters import drop_top, heaviest
 
 _LARGE = 4096  # vocabulary from which a look at the heaviest tokens pays
 _AT_ONCE_CPU = 1 << 16  # elements: the temporaries of one part stay in a core's cache
