@@ -10,6 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
+from jackfield.testing.packed import packed_rows
+
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_SIZE, LAYERS = 256, 256, 4, 2, 64, 2  # rows are whole blocks of every type
 
 GgufMaker = Callable[..., Path]
@@ -31,15 +33,9 @@ def byte_level_tokens() -> tuple[list[str], list[int], list[str]]:
 
 
 def quantized(shape: tuple[int, ...], kind: gguf.GGMLQuantizationType, seed: int) -> np.ndarray[Any, Any]:
-    random = np.random.default_rng(seed)
-    if kind.name.endswith("_K"):  # the package cannot make these: random blocks, with scales that stay finite
-        block, nbytes = gguf.GGML_QUANT_SIZES[kind]
-        blocks = random.integers(0, 256, (*shape[:-1], shape[-1] // block, nbytes), dtype=np.uint8)
-        where = {"Q2_K": slice(80, 84), "Q3_K": slice(108, 110), "Q6_K": slice(208, 210)}.get(kind.name, slice(0, 4))
-        scale = np.full(where.stop - where.start >> 1, 0.01, dtype=np.float16)
-        blocks[..., where] = scale.view(np.uint8)
-        return blocks.reshape(*shape[:-1], -1)
-    values = random.standard_normal(shape, dtype=np.float32)
+    if kind.name.endswith("_K"):  # the package cannot make these
+        return packed_rows(kind.name.lower(), *shape, seed=seed)
+    values = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
     packed: np.ndarray[Any, Any] = gguf.quants.quantize(values, kind)
     return packed
 
