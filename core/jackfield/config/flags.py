@@ -27,6 +27,9 @@ SOURCES = (
 OPTION_FLAGS_DEST = "option_flags"
 """Where the command line leaves the flags of plugins' options, which argparse does not know: `OptionFlag`s."""
 
+OPTION_WORDS_DEST = "option_words"
+"""Where it leaves the same as they were written."""
+
 
 def add_server_args(parser: argparse.ArgumentParser, *, only: Container[str] | None = None) -> None:
     """All flags of ServerArgs, or those of the fields `only`, and --stack. Absent flags leave nothing in the namespace."""
@@ -55,6 +58,24 @@ def parse_server_args(namespace: argparse.Namespace, environ: Mapping[str, str])
     given = vars(namespace)
     values = {name: given[name] for name in facts_of(ServerArgs) if name in given}
     return load_server_args(values, environ, stack_of(given), given.get(OPTION_FLAGS_DEST, ()))
+
+
+def flags_again(namespace: argparse.Namespace) -> list[str]:
+    """The words that give another process of ours the same settings as this parsed line; the environment is not in them."""
+    given = vars(namespace)
+    words: list[str] = []
+    for name, facts in facts_of(ServerArgs).items():
+        if name not in given:
+            continue
+        value = given[name]
+        if facts.shape is Shape.SWITCH:
+            words.append(facts.flag if value else f"--no-{facts.flag.removeprefix('--')}")
+            continue
+        # In one word: a value may begin with a dash.
+        words += [f"{facts.flag}={text}" for text in (value if isinstance(value, list) else [value])]
+    if (stack := stack_of(given)) is not None:
+        words.append(f"--stack={stack}")
+    return [*words, *given.get(OPTION_WORDS_DEST, ())]
 
 
 def stack_of(given: Mapping[str, Any]) -> str | None:

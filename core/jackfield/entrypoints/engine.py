@@ -95,6 +95,11 @@ class Engine:
         """`--served-model-name`, or the model's own."""
         return self._runtime.model_name
 
+    @property
+    def vocab_size(self) -> int:
+        """Valid token ids are 0 .. vocab_size - 1."""
+        return self._runtime.tokenizer_manager.limits.vocab_size
+
     @overload
     def generate(
         self,

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "serve": ("jackfield.entrypoints.cli.serve", "serve a model over HTTP"),
         "generate": ("jackfield.entrypoints.cli.generate", "answer one prompt with a model"),
         "chat": ("jackfield.entrypoints.cli.chat", "talk to a model in the terminal"),
+        "bench": ("jackfield.entrypoints.cli.bench", "measure a stack or a server, and compare what was measured"),
         "explain": ("jackfield.entrypoints.cli.explain", "show what a run would be made of, and why"),
         "lock": ("jackfield.entrypoints.cli.lock", "write down what a run is made of, for --locked"),
         "why": ("jackfield.entrypoints.cli.why", "tell what became of a request, and why"),
@@ -41,7 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Subcommand -> its module and summary. The module has `add_parser(subparsers)` and `run(namespace) -> exit code`."""
 
-OF_A_RUN = ("serve", "generate", "chat", "explain", "plugins", "lock")
+OF_A_RUN = ("serve", "generate", "chat", "explain", "plugins", "lock", "bench")
 """Those that take the settings of a run, and with them the flags of plugins' options."""
 
 
@@ -114,10 +115,18 @@ def _parsed(parser: ArgumentParser, commands: Mapping[str, ArgumentParser], word
 
         if option_flags.looks_like_one(words):
             taken = option_flags.take(words, os.environ)
-            words, namespace.option_flags = taken.words, taken.flags
+            words, namespace.option_flags, namespace.option_words = taken.words, taken.flags, taken.written
         if not {"-h", "--help"}.isdisjoint(words):
-            option_flags.add_help(commands[command], words, os.environ)
+            option_flags.add_help(_innermost(commands[command], words), words, os.environ)
     return parser.parse_args(words, namespace)
+
+
+def _innermost(parser: ArgumentParser, words: Sequence[str]) -> ArgumentParser:
+    """The parser of the action that the line names, where a command has actions: its help is the one that is shown."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return next((action.choices[word] for word in words if word in action.choices), parser)
+    return parser
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -44,10 +44,11 @@ class _Written:
 
 @dataclass(frozen=True)
 class Taken:
-    """The line without the flags, and what they said."""
+    """The line without the flags, what they said, and the words that said it."""
 
     words: list[str]
     flags: tuple[OptionFlag, ...]
+    written: tuple[str, ...]
 
 
 def looks_like_one(words: Sequence[str]) -> bool:
@@ -81,7 +82,11 @@ def take(words: Sequence[str], environ: Mapping[str, str]) -> Taken:
         flags[key, field.path] = OptionFlag(key=key, path=field.path, value=value, source=item.flag)
     if problems:
         raise refuse(problems)
-    return Taken([word for number, word in enumerate(words) if number not in used], tuple(flags.values()))
+    return Taken(
+        words=[word for number, word in enumerate(words) if number not in used],
+        flags=tuple(flags.values()),
+        written=tuple(words[number] for number in sorted(used)),
+    )
 
 
 def add_help(parser: argparse.ArgumentParser, words: Sequence[str], environ: Mapping[str, str]) -> None:
