@@ -26,6 +26,7 @@ from jackfield.config.arg_types import (
     canonical_options,
     loader_name,
     path_text,
+    quantization_name,
     several,
 )
 from jackfield.config.fields import Option
@@ -70,6 +71,12 @@ class ArgFields(BaseModel):
     )
     dtype: Annotated[Dtype, Option(MODEL)] = Field(
         default="auto", description="Type of weights, activations and KV cache; auto: the checkpoint's own."
+    )
+    quantization: Annotated[Text, BeforeValidator(quantization_name), Option(MODEL, "NAME")] = Field(
+        default=AUTO,
+        description="Form of the linear weights. auto: packed weights of a GGUF file stay packed where the ops plugin multiplies "
+        "them and the run is not in float32; none: all are decoded to --dtype; gguf: they must stay packed; w8a8_int8: int8 with "
+        "one scale a row, and int8 activations.",
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(MODEL)] = Field(
         default="auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."

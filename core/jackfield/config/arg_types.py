@@ -38,6 +38,13 @@ def loader_name(value: object) -> object:
     return AUTO if value is None else normalise_name(value)
 
 
+def quantization_name(value: object) -> object:
+    """The name in its one spelling, small letters and underscores; None is "auto"."""
+    if value is None:
+        return AUTO
+    return value.strip().lower().replace("-", "_") if isinstance(value, str) else value
+
+
 def several(value: object) -> object:
     """One name, path or table stands for a list of one."""
     return (value,) if isinstance(value, str | dict | PluginUse | os.PathLike) else value

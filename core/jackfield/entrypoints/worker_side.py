@@ -30,6 +30,7 @@ from jackfield.observability.clock import Clock, ManualClock
 from jackfield.stack.loading.load import LoadedPlugin, LoadedStack, Maker
 from jackfield.stack.loading.parameters import KIND as LOGITS_PROCESSOR
 from jackfield.stack.loading.parameters import parameters_model, parse_parameters
+from jackfield.stack.resolved import WeightForm
 from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.metering import Meter
 
@@ -100,7 +101,7 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource, m
     assert facts.shape is not None
     assert stack.layout is not None
     attention = {phase: stack.one("attention", phase) for phase in ("prefill", "decode")}
-    ops = loaded.plugin("ops").selected
+    form = stack.weights or WeightForm()
     makers = {plugin.selected.key: _metered_maker(meter, plugin) for plugin in loaded.of("attention")}
     return WorkerStack(
         source=source,
@@ -115,7 +116,9 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource, m
         attention_features={
             phase: frozenset(plugin.manifest.features) for phase, plugin in attention.items() if plugin is not None
         },
-        ops_encodings=frozenset(ops.manifest.encodings),
+        ops_encodings=frozenset({"plain", *form.packed}),
+        packed_only=form.strict,
+        quantization=form.quantization,
     )
 
 

@@ -172,7 +172,7 @@ _ALL = (
     Kind(
         name="ops",
         group="ops",
-        contract=(0, 2),
+        contract=(0, 3),
         hook="jackfield_ops",
         exclusive=True,
         field="ops",

@@ -76,7 +76,8 @@ class ModelSource(ABC):
         """The model's configuration in Hugging Face's shape, with `architectures` and the context's overrides laid over it;
         generation settings that the checkpoint carries stand under the key `generation_config`, and what it has of
         sentence-transformers' files under `sentence_transformers_files`: `modules` (the modules' types in their order), `pooling`
-        (the pooling's config.json), `max_seq_length`. A new dict each time.
+        (the pooling's config.json), `max_seq_length`; packed encodings of its matrices under `weight_encodings`, sorted, where it
+        has any. A new dict each time.
         Raises ModelSourceError."""
 
     @abstractmethod

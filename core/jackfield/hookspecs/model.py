@@ -112,7 +112,7 @@ class ForwardContext(Protocol):
 
     positions   int64 [total new]
     ops         the operator provider. Its contract is of the kind `ops`: model code that calls it names that too in its manifest
-                (`contract = { model = "1.0", ops = "0.2" }`); the methods here do for most
+                (`contract = { model = "1.0", ops = "0.3" }`); the methods here do for most
     """
 
     @property

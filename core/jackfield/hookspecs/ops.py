@@ -4,8 +4,12 @@ both sides and any attention plugin fits between."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from jackfield.hookspecs.common import PluginContext
 from jackfield.hookspecs.markers import hookspec
@@ -92,11 +96,55 @@ class Ops(ABC):
 
     @abstractmethod
     def pack(self, weight: DenseWeight) -> Any:
-        """Bring a weight into the form that this provider's `linear` wants. Called once a linear layer, after loading."""
+        """Bring a weight into the form that this provider's `linear` wants. Called once a linear layer, after loading.
+
+        With `OpsContext.quantization` it quantises a plain weight itself.
+        """
+
+    def pack_mixed(self, parts: Sequence[DenseWeight]) -> Any | None:
+        """Pack one linear whose rows, part by part one under the other, have different encodings, as q, k and v of some GGUF
+        files do; all are in the manifest's `encodings`. None: it cannot, and the whole is decoded for `pack`.
+        """
+        return None
+
+    def export(self, packed: Any) -> tuple[Mapping[str, Any], NDArray[np.uint8]] | None:
+        """A packed weight as (header, bytes), for a cache on disk that later runs map; None: it is not worth keeping.
+
+        header   JSON values: all that `restore` needs beside the bytes, shape and dtype among them
+        bytes    uint8 [n], contiguous; may be a view of the packed weight, and is read before anything else is asked
+
+        What does not stand in the context and yet decides the form (the CPU's instruction set, a number of the form itself)
+        belongs into `packing`.
+        """
+        return None
+
+    def restore(self, header: Mapping[str, Any], data: NDArray[np.uint8]) -> Any:
+        """What `pack` gave when `export` made these. Called only for what this provider's `export` gave, with equal `packing`.
+
+        data   read-only and mapped from a file, aligned to 4,096 bytes, valid as long as something refers to it: keep a
+               reference beside any raw pointer, and copy nothing if you can
+        """
+        raise NotImplementedError(f"{type(self).__name__} exports packed weights and cannot restore them")
+
+    def packing(self) -> str:
+        """The form of what `pack` makes here, in a word: weights that were exported under another are packed anew."""
+        return ""
+
+    def looks_up(self, packed: Any) -> bool:
+        """Whether `embedding` takes this packed weight [vocab, hidden] in the place of a table. A tied head's table is then
+        not kept beside it."""
+        return False
 
     @abstractmethod
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
         """[n, in] -> [n, out]; `weight` came from `pack`."""
+
+    def logits(self, x: torch.Tensor, weight: Any) -> torch.Tensor:
+        """[n, hidden] -> float32 [n, vocab], a tensor of its own, which the caller may change; `weight` came from `pack`.
+
+        A provider that sums in float32 can give that without rounding to the run's dtype.
+        """
+        return self.linear(x, weight).float()
 
     @abstractmethod
     def norm(
@@ -108,8 +156,11 @@ class Ops(ABC):
         """
 
     @abstractmethod
-    def embedding(self, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """int64 [n], [vocab, hidden] -> [n, hidden]."""
+    def embedding(self, ids: torch.Tensor, table: Any) -> torch.Tensor:
+        """int64 [n], [vocab, hidden] -> [n, hidden], in the run's dtype.
+
+        table   a tensor in the run's dtype, or a packed weight for which `looks_up` is true
+        """
 
     @abstractmethod
     def pre_attention(
@@ -150,12 +201,18 @@ class OpsContext(PluginContext):
 
     deterministic   each row of every operator's result must have the same bits whatever the other rows are and however
                     many; set only for a provider that declares "batch_invariant" for this device and dtype
+    quantization    how `pack` is to quantise plain weights, such as "w8a8_int8" (int8, one scale a row, and int8
+                    activations); set only for a provider that declares the feature "quantization:<name>". None: not at all.
+                    Packed encodings of a checkpoint are another thing, see `DenseWeight.encoding`
+    tp_size         tensor-parallel ranks; with 1, `all_reduce` changes nothing, and `post_attention` may go past it
     """
 
     device: str
     dtype: str
     layout: str
     deterministic: bool = False
+    quantization: str | None = None
+    tp_size: int = 1
 
 
 class OpsSpecs:

@@ -303,7 +303,10 @@ class WorkerStack:
     attention    phase ("prefill", "decode") -> (plugin name, maker); one plugin for both appears twice with one maker
     attention_features   phase -> the features that its plugin's manifest declares; a batch of prefill and decode rows
                  goes to the prefill backend, as mode MIXED if it declares "mixed", else as EXTEND
-    ops_encodings   packed weight encodings that the ops plugin's manifest declares; others are decoded at loading
+    ops_encodings   encodings in which weights are packed: "plain", and those of the checkpoint that stay as they are because
+                 the ops plugin's manifest declares them and the run allows it; others are decoded at loading
+    packed_only  a linear weight in a packed encoding that would have to be decoded is refused
+    quantization   for `OpsContext.quantization`
     """
 
     source: ModelSource
@@ -315,6 +318,8 @@ class WorkerStack:
     ops: Callable[[OpsContextFields], Ops]
     attention_features: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ops_encodings: frozenset[str] = frozenset({"plain"})
+    packed_only: bool = False
+    quantization: str | None = None
 
 
 AttentionContextFields = Mapping[str, Any]

@@ -26,7 +26,7 @@ from jackfield.hookspecs import (
 )
 from jackfield.layers.embedding import VocabEmbedding
 from jackfield.layers.head import TiedHead, VocabHead
-from jackfield.layers.linear import FusedLinear, LinearPart, PlainLinear
+from jackfield.layers.linear import FusedLinear, LinearPart, Packing, PlainLinear
 from jackfield.layers.loading import Expected, WeightRouter
 from jackfield.layers.norm import AffineLayerNorm, RMSNorm
 from jackfield.layers.rope_config import parse_rope
@@ -39,7 +39,8 @@ class TorchBuilder:
     """Implements `Builder`.
 
     device, dtype   torch names of the run
-    encodings       weight encodings that `ops` takes, as its manifest lists them; others are decoded while loading
+    encodings       weight encodings in which `ops` gets linear weights; others are decoded while loading
+    packed_only     a linear weight in a packed encoding that would have to be decoded is rejected
     max_context     longest sequence of this run; None: the model's own. Sizes the rotary tables and decides the
                     rotations of the types that depend on the length (`jackfield.layers.rotary`)
     """
@@ -53,6 +54,7 @@ class TorchBuilder:
         device: str,
         dtype: str,
         encodings: Collection[str] = ("plain",),
+        packed_only: bool = False,
         max_context: int | None = None,
     ) -> None:
         self.shape = shape
@@ -60,7 +62,9 @@ class TorchBuilder:
         self.ops = ops
         self.device = device
         self.dtype = torch_dtype(dtype)
-        self.encodings = frozenset(encodings)
+        self.packing = Packing(
+            ops=ops, encodings=frozenset(encodings), device=device, dtype=self.dtype, packed_only=packed_only
+        )
         self.max_context = max_context or shape.max_context
         self.router = WeightRouter()
         self._rotaries: dict[Any, RotaryTable] = {}
@@ -96,7 +100,7 @@ class TorchBuilder:
         if tied_to is not None:
             if not isinstance(tied_to, VocabEmbedding):
                 raise TypeError("a head can be tied only to an embedding that this builder made")
-            tied = TiedHead(name, tied_to, ops=self.ops, encodings=self.encodings, soft_cap=soft_cap)
+            tied = TiedHead(name, tied_to, packing=self.packing, soft_cap=soft_cap)
             self._on_embedding[tied_to.name] = tied
             self.router.expect(name, Expected(shape, tied.accept_duplicate, required=False))
             return tied
@@ -240,14 +244,7 @@ class TorchBuilder:
     # -- what parts are made of
 
     def _linear(self, parts: list[LinearPart], install: Callable[[Any], None]) -> None:
-        fused = FusedLinear(
-            parts,
-            ops=self.ops,
-            encodings=self.encodings,
-            device=self.device,
-            dtype=self.dtype,
-            install=install,
-        )
+        fused = FusedLinear(parts, packing=self.packing, install=install)
         for part in parts:
             self.router.expect(part.name, Expected(part.shape, fused.accept))
 

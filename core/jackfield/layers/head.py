@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
 
-from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, Shard, Weight
+from jackfield.hookspecs import DenseWeight, ForwardContext, Shard, Weight
 from jackfield.layers.embedding import VocabEmbedding
-from jackfield.layers.linear import FusedLinear, LinearPart
+from jackfield.layers.linear import FusedLinear, LinearPart, Packing
 from jackfield.layers.shards import vocab_share
 from jackfield.layers.weight_reader import BLOCK_ELEMENTS, BadWeight, copy_rows
 
@@ -30,7 +29,7 @@ class VocabHead:
 
     def __call__(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """[n, hidden] -> float32 [n, vocab], the whole vocabulary on every rank."""
-        mine = ctx.ops.linear(hidden, self.packed).float()
+        mine = ctx.ops.logits(hidden, self.packed)
         if self.soft_cap is not None:
             mine = mine.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
         if self.shard.tp_size == 1:
@@ -52,35 +51,25 @@ class TiedHead(VocabHead):
         name: str,
         embedding: VocabEmbedding,
         *,
-        ops: Ops,
-        encodings: Collection[str],
+        packing: Packing,
         soft_cap: float | None = None,
     ) -> None:
         super().__init__(embedding.vocab_size, shard=embedding.shard, soft_cap=soft_cap)
         self.name = name
         self.embedding = embedding
-        self.ops = ops
-        self.encodings = frozenset(encodings)
+        self.packing = packing
         self.duplicate: Weight | None = None
 
     def accept_embedding(self, weight: Weight) -> None:
         """The embedding's tensor has come, and its table is filled."""
-        if weight.encoding in self.encodings and weight.encoding != "plain":
+        if weight.encoding != "plain" and (weight.encoding in self.packing.encodings or self.packing.packed_only):
             shape = (self.vocab_size, self.embedding.hidden_size)
             part = LinearPart(name=weight.name, shape=shape, rows=self.span, columns=(0, shape[1]))
-            table = self.embedding.table
-            FusedLinear(
-                [part],
-                ops=self.ops,
-                encodings=self.encodings,
-                device=str(table.device),
-                dtype=table.dtype,
-                install=self.install,
-            ).accept(weight)
+            FusedLinear([part], packing=self.packing, install=self.install).accept(weight)
         else:
             table = self.embedding.table
             self.install(
-                self.ops.pack(
+                self.packing.ops.pack(
                     DenseWeight(encoding="plain", out_features=table.shape[0], in_features=table.shape[1], data=table)
                 )
             )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, Weight
 from jackfield.layers.shards import Span
-from jackfield.layers.weight_reader import columns_are_whole, copy_rows, packed_rows
+from jackfield.layers.weight_reader import BadWeight, columns_are_whole, copy_rows, packed_rows
+
+UNPACK = "--quantization auto decodes it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,66 +38,92 @@ class LinearPart:
         return self.columns[1] - self.columns[0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """What all linear layers of a model are packed with.
+
+    encodings       in which `ops` gets weights; others are decoded to `dtype`
+    device, dtype   of the run
+    packed_only     a weight in a packed encoding that would have to be decoded is rejected
+    """
+
+    ops: Ops
+    encodings: frozenset[str]
+    device: str
+    dtype: torch.dtype
+    packed_only: bool = False
+
+
 class FusedLinear:
     """Collects the parts of one linear layer and hands the whole to `Ops.pack` as soon as the last has come.
 
     Until then it holds the parts' records, which are views of a mapped file, so that nothing is copied twice. Parts stay
-    packed only if all have one encoding which the operators take and no shard cuts a block.
+    packed only if the operators take their encodings, alone or mixed, and no shard cuts a block.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[LinearPart],
-        *,
-        ops: Ops,
-        encodings: Collection[str],
-        device: str,
-        dtype: torch.dtype,
-        install: Callable[[Any], None],
-    ) -> None:
+    def __init__(self, parts: Sequence[LinearPart], *, packing: Packing, install: Callable[[Any], None]) -> None:
         self.parts = tuple(parts)
-        self.ops = ops
-        self.encodings = frozenset(encodings)
-        self.device = device
-        self.dtype = dtype
+        self.packing = packing
         self.install = install
         self.held: dict[str, Weight] = {}
 
     def accept(self, weight: Weight) -> None:
-        """Take one part, already checked against its shape."""
+        """Take one part, already checked against its shape. Raises BadWeight for one that may not be decoded."""
         self.held[weight.name] = weight
         if len(self.held) == len(self.parts):
-            self.install(self.ops.pack(self._build()))
+            self.install(self._pack())
             self.held.clear()
 
-    def _build(self) -> DenseWeight:
-        encoding = self._common_encoding()
-        if encoding == "plain":
-            data = torch.empty(
-                sum(part.num_rows for part in self.parts),
-                self.parts[0].num_columns,
-                dtype=self.dtype,
-                device=self.device,
-            )
-            for part, target in zip(self.parts, torch.split(data, [part.num_rows for part in self.parts]), strict=True):
-                copy_rows(target, self.held[part.name], part.rows, part.columns)
-        else:
-            data = torch.cat(
-                [packed_rows(self.held[part.name], part.rows, part.columns, self.device) for part in self.parts]
-            )
+    def _pack(self) -> Any:
+        ops = self.packing.ops
+        decode = [self._must_decode(part) for part in self.parts]
+        if all(decode):
+            return ops.pack(self._decoded())
+        if any(decode):
+            return ops.pack(self._decoded_together())
+        packed = [self._as_it_is(part) for part in self.parts]
+        if len({one.encoding for one in packed}) == 1:
+            whole = packed[0].data if len(packed) == 1 else torch.cat([one.data for one in packed])
+            return ops.pack(replace(packed[0], out_features=whole.shape[0], data=whole))
+        mixed = ops.pack_mixed(packed)
+        if mixed is not None:
+            return mixed
+        return ops.pack(self._decoded_together())
+
+    def _must_decode(self, part: LinearPart) -> bool:
+        weight = self.held[part.name]
+        if weight.encoding == "plain":
+            return True
+        why = None
+        if weight.encoding not in self.packing.encodings:
+            why = f"the ops plugin does not take {weight.encoding}"
+        elif not columns_are_whole(weight.encoding, part.columns):
+            why = f"this rank's columns {part.columns[0]} to {part.columns[1] - 1} cut blocks of {weight.encoding}"
+        if why is not None and self.packing.packed_only:
+            raise BadWeight(f"cannot stay packed: {why}: {UNPACK}", name=part.name)
+        return why is not None
+
+    def _as_it_is(self, part: LinearPart) -> DenseWeight:
+        weight = self.held[part.name]
+        data = packed_rows(weight, part.rows, part.columns, self.packing.device)
         return DenseWeight(
-            encoding=encoding, out_features=data.shape[0], in_features=self.parts[0].num_columns, data=data
+            encoding=weight.encoding, out_features=part.num_rows, in_features=part.num_columns, data=data
         )
 
-    def _common_encoding(self) -> str:
-        encodings = {weight.encoding for weight in self.held.values()}
-        if len(encodings) > 1:
-            return "plain"
-        (encoding,) = encodings
-        if encoding == "plain" or encoding not in self.encodings:
-            return "plain"
-        whole = all(columns_are_whole(encoding, part.columns) for part in self.parts)
-        return encoding if whole else "plain"
+    def _decoded_together(self) -> DenseWeight:
+        """Parts of which some could have stayed packed alone."""
+        if self.packing.packed_only:
+            told = " and ".join(f"{name} in {one.encoding}" for name, one in self.held.items())
+            raise BadWeight(f"{told} make one layer, which the ops plugin cannot pack together: {UNPACK}")
+        return self._decoded()
+
+    def _decoded(self) -> DenseWeight:
+        rows = [part.num_rows for part in self.parts]
+        columns = self.parts[0].num_columns
+        data = torch.empty(sum(rows), columns, dtype=self.packing.dtype, device=self.packing.device)
+        for part, target in zip(self.parts, torch.split(data, rows), strict=True):
+            copy_rows(target, self.held[part.name], part.rows, part.columns)
+        return DenseWeight(encoding="plain", out_features=data.shape[0], in_features=columns, data=data)
 
 
 class PlainLinear:

@@ -35,6 +35,7 @@ def load_model(
         device=str(device),
         dtype=dtype_name(dtype),
         encodings=stack.ops_encodings,
+        packed_only=stack.packed_only,
         max_context=max_context,
     )
     model = model_class(stack.model.model)(stack.config, builder)

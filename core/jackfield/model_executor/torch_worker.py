@@ -67,6 +67,8 @@ class TorchWorker(ModelWorker):
                 "dtype": dtype_name(dtype),
                 "layout": stack.layout.name,
                 "deterministic": context.deterministic,
+                "quantization": stack.quantization,
+                "tp_size": context.shard.tp_size,
             }
         )
         model = load_model(

@@ -48,6 +48,7 @@ def lock_document(resolution: Resolution, facts: ModelFacts) -> dict[str, Any]:
             "enable_deterministic_inference": args.enable_deterministic_inference,
             "kv_layout": "" if stack.layout is None else stack.layout.name,
             "page_size": args.page_size,
+            "weights": "" if stack.weights is None else stack.weights.name,
             "worker_thread": stack.worker_thread,
         },
         "plugin": [_plugin(plugin) for plugin in stack.plugins],

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 
 def stack_report(stack: ResolvedStack, *, stack_hash: str | None, epoch: int = 0) -> dict[str, Any]:
-    """{hash, epoch, layout, worker_thread, their reasons, plugins, rejected}. The hash is None while a part is still open."""
+    """{hash, epoch, layout, weights, worker_thread, their reasons, plugins, rejected}. The hash is None while a part is open."""
     return {
         "hash": stack_hash,
         "epoch": epoch,
         "layout": None if stack.layout is None else stack.layout.name,
         "layout_reason": stack.layout_reason,
+        "weights": None if stack.weights is None else stack.weights.name,
+        "weights_reason": "" if stack.weights is None else stack.weights.reason,
         "worker_thread": stack.worker_thread,
         "worker_thread_reason": stack.worker_thread_reason,
         "plugins": [

@@ -85,10 +85,31 @@ class Rejected:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightForm:
+    """In which form linear weights are multiplied, see `quantization.py`.
+
+    packed         encodings of the checkpoint that stay packed; others are decoded
+    strict         a weight that cannot stay packed is refused, not decoded
+    quantization   how the ops plugin quantises plain weights; None: not at all
+    """
+
+    packed: tuple[str, ...] = ()
+    strict: bool = False
+    quantization: str | None = None
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """As the flag would say it."""
+        return self.quantization or ("gguf" if self.packed else "none")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResolvedStack:
     """What runs, in the order of the kinds' table; observers and sinks in the order in which they were named.
 
     layout          the KV layout that all agreed on; None if the worker uses no attention plugin
+    weights         None if the worker uses no ops plugin
     worker_thread   whether the worker runs on a thread of its own, see `worker_thread.py`
     """
 
@@ -96,6 +117,7 @@ class ResolvedStack:
     rejected: tuple[Rejected, ...] = ()
     layout: KVLayout | None = None
     layout_reason: str = ""
+    weights: WeightForm | None = None
     worker_thread: bool = False
     worker_thread_reason: str = ""
 

@@ -360,6 +360,7 @@ def test_explain_says_the_same_to_people_and_to_programs(capsys: pytest.CaptureF
     told = [*(plugin["reason"] for plugin in stack["plugins"]), *(other["reason"] for other in stack["rejected"])]
     told += [
         stack["layout_reason"],
+        stack["weights_reason"],
         stack["worker_thread_reason"],
         stack["hash"],
         *report["notes"],

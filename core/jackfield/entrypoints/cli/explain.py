@@ -157,6 +157,8 @@ def _show(explained: Explained, changed: list[str] | None) -> None:
     facts = [("device", f"{device.type}, {device.cores} cores: {device.reason}")]
     if stack.layout is not None:
         facts.append(("KV layout", f"{stack.layout.name}: {stack.layout_reason}"))
+    if stack.weights is not None:
+        facts.append(("weights", f"{stack.weights.name}: {stack.weights.reason}"))
     facts.append(("worker on a thread of its own", stack.worker_thread_reason))
     facts.append(("stack hash", digest or "open until the model is here"))
     facts.extend(("note", note) for note in resolution.notes)

@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 FEATURE = "batch_invariant"
+QUANTIZATION = "quantization"
+"""Feature of ops, as "quantization:<name>": it quantises plain weights in this way while packing them."""
 
 KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -22,7 +24,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("async", "kv_move", "logprobs", "prompt_logprobs", "penalties", "logit_bias", "min_new_tokens"),
             *("logits_processors", "pooling", FEATURE),
         ),
-        "ops": (FEATURE,),
+        "ops": (FEATURE, QUANTIZATION),
         "routes": ("open_routes",),
         "parser": ("tool_calls", "reasoning"),
     }
@@ -41,11 +43,29 @@ def claim_problems(kind: str, features: Sequence[str]) -> list[str]:
         for name in (feature.split(":")[0] for feature in features)
         if name not in known
     }
-    return [f"the feature {name!r} is unknown; did you mean {near[0]!r}?" for name, near in meant.items() if near] + [
-        f"the feature {feature!r} has neither the form {FEATURE!r} nor '{FEATURE}:<device>:<dtype>'"
-        for feature in features
-        if feature.split(":")[0] == FEATURE and feature.count(":") not in (0, 2)
-    ]
+    return (
+        [f"the feature {name!r} is unknown; did you mean {near[0]!r}?" for name, near in meant.items() if near]
+        + [
+            f"the feature {feature!r} has neither the form {FEATURE!r} nor '{FEATURE}:<device>:<dtype>'"
+            for feature in features
+            if feature.split(":")[0] == FEATURE and feature.count(":") not in (0, 2)
+        ]
+        + [
+            f"the feature {feature!r} has not the form '{QUANTIZATION}:<name>'"
+            for feature in features
+            if kind == "ops" and feature.split(":")[0] == QUANTIZATION and not (_quantization(feature))
+        ]
+    )
+
+
+def quantizations(features: Sequence[str]) -> tuple[str, ...]:
+    """The names N of all features "quantization:N"."""
+    return tuple(name for name in map(_quantization, features) if name)
+
+
+def _quantization(feature: str) -> str:
+    head, _, name = feature.partition(":")
+    return name if head == QUANTIZATION and ":" not in name else ""
 
 
 def claimed(features: Sequence[str], device: str, dtype: str | None) -> bool:

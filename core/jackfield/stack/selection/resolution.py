@@ -21,7 +21,15 @@ from jackfield.hookspecs import EMBEDDING, Need
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.names import instance_key
-from jackfield.stack.resolved import PHASES, ModelFacts, Rejected, Resolution, ResolvedStack, SelectedPlugin
+from jackfield.stack.resolved import (
+    PHASES,
+    ModelFacts,
+    Rejected,
+    Resolution,
+    ResolvedStack,
+    SelectedPlugin,
+    WeightForm,
+)
 from jackfield.stack.selection.access import Access, refuse_unknown_entries
 from jackfield.stack.selection.attention import AttentionChoice, AttentionSelection
 from jackfield.stack.selection.checks import (
@@ -40,6 +48,7 @@ from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
 from jackfield.stack.selection.parsers import WORDS, ParserSelection
 from jackfield.stack.selection.probes import Prober, no_probe, probe_here
+from jackfield.stack.selection.quantization import QuantizationChoice
 from jackfield.stack.selection.routes import with_own_routes
 from jackfield.stack.selection.worker_thread import worker_thread
 
@@ -93,6 +102,7 @@ class _Resolver:
         self.notes: list[str] = []
         self.undecided: set[str] = set()
         self.dtype: str | None = None
+        self.weights: WeightForm | None = None
 
     def run(self) -> Resolution:
         refuse_unknown_entries(
@@ -145,6 +155,7 @@ class _Resolver:
             rejected=self._rejected(),
             layout=None if layout is None else layout[0].known[layout[1]],
             layout_reason="" if layout is None else layout[2],
+            weights=self.weights,
             worker_thread=threaded,
             worker_thread_reason=why,
         )
@@ -203,14 +214,30 @@ class _Resolver:
             self._add("model", choice)
 
     def _decide_ops(self, worker: PluginRow, needs: frozenset[str]) -> PluginRow | None:
+        quantization = QuantizationChoice(
+            asked=self.args.quantization,
+            source=self.selector.source("quantization"),
+            dtype=self.dtype,
+            model=self.model,
+            catalogue=self.catalogue,
+        )
+        quantization.refuse_unknown()
         if "ops" not in needs:
+            quantization.refuse_for_worker(worker.name)
             self._leave_out("ops", worker, ("ops",))
             return None
         asked = self.args.enable_deterministic_inference
         invariance = Invariance(asked, self.device.type, self.dtype, self.catalogue)
-        return self._decide(
-            "ops", lambda row: self._hardware_problems(row) + invariance.problems(row) or self._probed(row)
+        quantization.refuse_for_model()
+        row = self._decide(
+            "ops",
+            lambda row: (
+                self._hardware_problems(row) + invariance.problems(row) + quantization.problems(row)
+                or self._probed(row)
+            ),
         ).row
+        self.weights = quantization.decide(row)
+        return row
 
     def _decide_attention(
         self, worker: PluginRow, needs: frozenset[str], ops: PluginRow | None

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, DenseWeight, Ops, PostAttention, PreAttention
-from jackfield.layers.quantization import ENCODINGS, decode
-from jackfield.model_executor.dtypes import torch_dtype
+from jackfield.hookspecs import AttentionLayer, Ops, PostAttention, PreAttention
 from jackfield.testing import ops_twin
-from jackfield.testing.attention_cases import TOLERANCES
 from jackfield.testing.conformance.device import bits
-from jackfield.testing.conformance.ops_sampling import SamplingConformance
+from jackfield.testing.conformance.ops_weights import ROWS, WeightConformance
 from jackfield.testing.ops_twin import LayerWeights, PlainNorm, PlainRotary, TwinContext
 
-ROWS = (1, 2, 7, 33)
 
-
-class OpsConformance(SamplingConformance):
+class OpsConformance(WeightConformance):
     """Layers of the sizes `hidden` and `inner`."""
 
     hidden: ClassVar[int] = 64
     inner: ClassVar[int] = 96
-
-    # --- what the checks are made of ---
-
-    def randn(self, *shape: int, dtype: str = "float32", seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-        drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
-        return drawn.to(torch_dtype(dtype)).to(self.here())
-
-    def pack(self, ops: Ops, data: torch.Tensor) -> Any:
-        return ops.pack(
-            DenseWeight(encoding="plain", out_features=data.shape[0], in_features=data.shape[1], data=data.clone())
-        )
-
-    def close(self, found: torch.Tensor, wanted: torch.Tensor, dtype: str, *, what: str, roundings: int = 1) -> None:
-        """Within the dtype's tolerance, once for each intermediate result that is rounded to it."""
-        expected = torch_dtype(dtype)
-        assert found.dtype == expected, f"{what} is {found.dtype}, not {expected}"
-        assert found.shape == wanted.shape, f"{what} has the shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
-        most, mean = (bound * roundings for bound in TOLERANCES[expected])
-        error, wanted = found.double().cpu() - wanted.cpu(), wanted.cpu()
-        assert not error.isnan().any(), f"{what} holds NaN"
-        largest = float(error.abs().max() / wanted.abs().max())
-        typical = float(error.square().mean().sqrt() / wanted.square().mean().sqrt())
-        assert largest <= most, f"{what} in {dtype} is off by {largest:.1e}, allowed {most:.0e}"
-        assert typical <= mean, f"{what} in {dtype} is off by {typical:.1e} on average, allowed {mean:.1e}"
 
     def weights(self, dtype: str, *, full: bool = True, activation: str = "silu", seed: int = 0) -> LayerWeights:
         """full: with biases, norms of q and k and after both blocks, and a rotary of part of a head."""
@@ -110,44 +81,6 @@ class OpsConformance(SamplingConformance):
         )
 
     # --- operators ---
-
-    def test_linear(self) -> None:
-        """A packed plain weight multiplies as it did before, with and without a bias, for any number of rows."""
-        for dtype in self.dtypes():
-            ops = self.ops(dtype)
-            for out, into in ((5, 7), (64, 96), (33, 256)):
-                weight, bias = self.randn(out, into, dtype=dtype, seed=1), self.randn(out, dtype=dtype, seed=2)
-                packed = self.pack(ops, weight)
-                for n in (0, *ROWS):
-                    x = self.randn(n, into, dtype=dtype, seed=3)
-                    for added in (None, bias):
-                        found = ops.linear(x, packed, added)
-                        if n == 0:
-                            assert found.shape == (0, out), f"no rows give the shape {tuple(found.shape)}"
-                            continue
-                        wanted = x.double() @ weight.double().t() + (0 if added is None else added.double())
-                        self.close(found, wanted, dtype, what=f"linear of {n} rows")
-
-    def test_encodings(self) -> None:
-        """Every packed encoding that it lists multiplies as its decoded weight does."""
-        listed = [name for name in self.manifest().encodings if name != "plain"]
-        if not listed:
-            self.not_claimed("encodings has nothing beside 'plain'")
-        for dtype in self.dtypes():
-            ops = self.ops(dtype)
-            for name in listed:
-                assert name in ENCODINGS, (
-                    f"encodings has {name!r}, which nothing decodes; known: {', '.join(ENCODINGS)}"
-                )
-                form = ENCODINGS[name]
-                into = 2 * form.elements
-                data = torch.randint(0, 60, (24, 2 * form.nbytes), generator=torch.Generator().manual_seed(3))
-                data = data.to(torch.uint8).to(self.here())  # small bytes: a float16 scale of them is a small number
-                packed = ops.pack(DenseWeight(encoding=name, out_features=24, in_features=into, data=data.clone()))
-                plain = decode(name, data).double().view(24, into)
-                for n in ROWS:
-                    x = self.randn(n, into, dtype=dtype, seed=n)
-                    self.close(ops.linear(x, packed), x.double() @ plain.t(), dtype, what=f"linear in {name}")
 
     def test_norm(self) -> None:
         """RMS norm in float32 of x + residual, and the sum; a float32 weight is taken as it is."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jackfield.hookspecs import ModelSourceError
-from jackfield_models_loaders.ggml_types import PLAIN_DTYPES
+from jackfield_models_loaders.ggml_types import PACKED_ENCODINGS, PLAIN_DTYPES
 from jackfield_models_loaders.gguf_architectures import ARCHITECTURES, Architecture
 from jackfield_models_loaders.gguf_header import GgufHeader
 from jackfield_models_loaders.gguf_metadata import Metadata
@@ -73,6 +73,8 @@ def make_config(header: GgufHeader, metadata: Metadata) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "dtype": _dtype(header),
     }
+    if encodings := _weight_encodings(header):
+        config["weight_encodings"] = encodings
     for entry, stem in row.bias_entries.items():
         config[entry] = f"blk.0.{stem}.bias" in header.tensors
     if row.model_type == "mistral":
@@ -152,6 +154,13 @@ def _rope_divisors(header: GgufHeader) -> np.ndarray[Any, np.dtype[np.float32]] 
     if tensor.type.name != "f32":
         raise ModelSourceError(f"{header.path}: tensor 'rope_freqs.weight' is {tensor.type.name}, not f32")
     return header.data(tensor).reshape(-1).view(np.float32)
+
+
+def _weight_encodings(header: GgufHeader) -> list[str]:
+    """The packed encodings of what is multiplied: every matrix but an embedding that has a head of its own beside it."""
+    looked_up = {"token_embd.weight"} if "output.weight" in header.tensors else set()
+    used = {tensor.type.name for tensor in header.tensors.values() if tensor.name not in looked_up}
+    return sorted(used & PACKED_ENCODINGS)
 
 
 def _dtype(header: GgufHeader) -> str:
