@@ -80,7 +80,7 @@ class SamplingRows:
     stream        int64 [n]: 64 random bits a row, a hash of its seed and the position of the token that it is about to
                   get. `jackfield.layers.noise.uniforms` makes each token's random number from it, so that a row's draw
                   does not depend on its neighbours
-    greedy        True if every row is greedy
+    greedy        True if every row is greedy; then `stream` is 0 everywhere
     """
 
     temperature: torch.Tensor

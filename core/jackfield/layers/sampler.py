@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -31,6 +33,9 @@ class SamplingTable:
         self.top_p: NDArray[np.float32] = np.ones(max_rows, dtype=np.float32)
         self.min_p: NDArray[np.float32] = np.zeros(max_rows, dtype=np.float32)
         self.seed: NDArray[np.uint64] = np.zeros(max_rows, dtype=np.uint64)
+        # Most steps sample the rows of the step before: what `rows` gave then, until a row is opened.
+        self._last: SamplingRows | None = None
+        self._last_key = b""
 
     def open(self, opened: RowOpen) -> None:
         """Take a row's parameters. ValueError if the row is open already."""
@@ -38,6 +43,7 @@ class SamplingTable:
         if self.open_rows[row]:
             raise ValueError(f"row {row} was opened while it was open")
         self.open_rows[row] = True
+        self._last = None
         # Beyond float32 it would be infinite, and a barred token's -inf divided by it no number.
         self.temperature[row] = 0.0 if opened.temperature < GREEDY_BELOW else min(opened.temperature, _HOTTEST)
         self.top_k[row] = opened.top_k if 0 < opened.top_k < self.vocab_size else self.vocab_size
@@ -56,15 +62,26 @@ class SamplingTable:
 
         ValueError if a row is not open.
         """
-        if not self.open_rows[rows].all():
-            raise ValueError(f"rows {rows[~self.open_rows[rows]].tolist()} are sampled but not open")
+        if np.count_nonzero(is_open := self.open_rows[rows]) < len(rows):
+            raise ValueError(f"rows {rows[~is_open].tolist()} are sampled but not open")
+        key = rows.tobytes()
+        if self._last is None or self._last_key != key:
+            self._last, self._last_key = self._columns(rows), key
+        columns = self._last
+        if columns.greedy:
+            return columns
+        stream = self._put(streams(self.seed[rows], np.asarray(positions, dtype=np.int64)))
+        return replace(columns, stream=stream)
+
+    def _columns(self, rows: NDArray[np.int32]) -> SamplingRows:
+        """All but the streams, which nobody draws from where all rows are greedy."""
         temperature = self.temperature[rows]
         return SamplingRows(
             temperature=self._put(temperature),
             top_k=self._put(self.top_k[rows]),
             top_p=self._put(self.top_p[rows]),
             min_p=self._put(self.min_p[rows]),
-            stream=self._put(streams(self.seed[rows], np.asarray(positions, dtype=np.int64))),
+            stream=self._put(np.zeros(len(rows), dtype=np.int64)),
             greedy=not temperature.any(),
         )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import AttentionBatch, AttentionMode, HostLengths, ModelWorkerBatch
 from jackfield.model_executor.req_to_token import ReqToTokenTable
-from jackfield.model_executor.upload import upload
+from jackfield.model_executor.upload import hand_over, upload
 from jackfield.model_executor.window_table import WindowTable
 
 
@@ -23,14 +23,14 @@ class ForwardBatch:
     positions      int64 [tokens]
     attention      what the attention backend is handed
     sampled        int64 [m], NumPy: batch indices of the rows that are sampled
-    last_tokens    int64 [m]: where the sampled rows' last new tokens stand in the token dimension
+    last_tokens    int64 [m]: where the sampled rows' last new tokens stand in the token dimension; None: every token is one
     """
 
     ids: torch.Tensor
     positions: torch.Tensor
     attention: AttentionBatch
     sampled: NDArray[np.int64]
-    last_tokens: torch.Tensor
+    last_tokens: torch.Tensor | None
 
 
 def make_forward_batch(
@@ -44,42 +44,63 @@ def make_forward_batch(
     `tables`: KV group -> where its slots stand, `table` itself or one made of it. The batch has at least one row.
     """
     device = newest.device
+    n = batch.rows.size
     q_lens = batch.new_tokens.astype(np.int32)
     kv_lens = (batch.computed + batch.new_tokens).astype(np.int32)
-    q_starts = np.zeros(q_lens.size + 1, dtype=np.int32)
-    np.cumsum(q_lens, out=q_starts[1:])
-    last = q_starts[1:].astype(np.int64) - 1
-    positions = np.arange(q_starts[-1]) + np.repeat(batch.computed - q_starts[:-1], q_lens)
+    if batch.token_ids.size == n:  # one new token in every row: nothing is ragged
+        mode, max_q = AttentionMode.DECODE, 1
+        q_starts = np.arange(n + 1, dtype=np.int32)
+        last = np.arange(n)
+        rows, positions = batch.rows, batch.computed.astype(np.int64)
+    else:
+        mode, max_q = attention_mode(q_lens), int(q_lens.max())
+        q_starts = np.zeros(n + 1, dtype=np.int32)
+        np.cumsum(q_lens, out=q_starts[1:])
+        last = q_starts[1:].astype(np.int64) - 1
+        rows = np.repeat(batch.rows, q_lens)
+        positions = np.arange(q_starts[-1]) + np.repeat(batch.computed - q_starts[:-1], q_lens)
 
-    ids = upload(batch.token_ids, device, np.int64)
-    if batch.relay.any():
-        ids[upload(last[batch.relay], device, np.int64)] = newest[upload(batch.rows[batch.relay], device, np.int64)]
-    positions_on_device = upload(positions, device, np.int64)
-    out_slots = table.gather(upload(np.repeat(batch.rows, q_lens), device, np.int64), positions_on_device)
+    sampled = np.flatnonzero(batch.sample)
+    every = sampled.size == batch.token_ids.size
+    out_slots = table.gather(rows, positions)
     slots: dict[int, torch.Tensor] = {id(table): out_slots}
     for other in tables.values():
         if isinstance(other, WindowTable) and id(other) not in slots:
             other.look_up(batch.rows, batch.computed, kv_lens)
             slots[id(other)] = other.translate(out_slots)
-    sampled = np.flatnonzero(batch.sample).astype(np.int64)
     return ForwardBatch(
-        ids=ids,
-        positions=positions_on_device,
+        ids=_ids(batch, last, newest),
+        positions=hand_over(positions, device),
         attention=AttentionBatch(
-            mode=attention_mode(q_lens),
+            mode=mode,
             rows=upload(batch.rows, device, np.int32),
-            q_starts=upload(q_starts, device, np.int32),
-            kv_lens=upload(kv_lens, device, np.int32),
+            q_starts=hand_over(q_starts, device),
+            kv_lens=hand_over(kv_lens, device),
             out_slots={group: slots[id(other)] for group, other in tables.items()},
             # This worker never makes fewer tokens than it was asked for, so its `computed` is exact also where the
             # scheduler, which may be a step behind, knows an upper bound only.
             host=HostLengths(q_lens=q_lens, kv_lens=kv_lens, exact=True),
-            max_q=int(q_lens.max()),
+            max_q=max_q,
             max_kv=int(kv_lens.max()),
         ),
         sampled=sampled,
-        last_tokens=upload(last[sampled], device, np.int64),
+        last_tokens=None if every else hand_over(last[sampled], device),
     )
+
+
+def _ids(batch: ModelWorkerBatch, last: NDArray[np.int64], newest: torch.Tensor) -> torch.Tensor:
+    """int64 [tokens]; last [n]: where each row's last new token stands, which is the newest one where it is relayed."""
+    device = newest.device
+    ids = batch.token_ids.astype(np.int64)
+    if not np.count_nonzero(batch.relay):
+        return hand_over(ids, device)
+    to, rows = last[batch.relay], batch.rows[batch.relay]
+    if device.type == "cpu":
+        ids[to] = newest.numpy()[rows]
+        return hand_over(ids, device)
+    there = hand_over(ids, device)
+    there[upload(to, device, np.int64)] = newest[upload(rows, device, np.int64)]
+    return there
 
 
 def attention_mode(q_lens: NDArray[np.int32]) -> AttentionMode:

@@ -64,6 +64,11 @@ class LogitsPipeline:
             made = source.make({"device": device, "vocab_size": vocab_size, "max_rows": max_rows, **context})
             self._stages.append(_Stage(made, _asking(source), max_rows, source))
 
+    @property
+    def asked(self) -> bool:
+        """Whether any open row asks for anything."""
+        return any(stage.count for stage in self._stages)
+
     def check(self, opened: Sequence[RowOpen]) -> None:
         """Raises ValueError for a row that asks for a processor which is not part of this run; changes nothing."""
         for row in opened:
@@ -75,6 +80,8 @@ class LogitsPipeline:
 
     def open(self, opened: Sequence[RowOpen]) -> None:
         """Rows begin, each with its history."""
+        if not opened:
+            return
         for stage in self._stages:
             rows = []
             for row in opened:
@@ -90,6 +97,8 @@ class LogitsPipeline:
 
     def close(self, rows: NDArray[np.int32]) -> None:
         """Rows end."""
+        if not rows.size:
+            return
         for stage in self._stages:
             if stage.count and len(mine := rows[stage.asks[rows]]):
                 stage.asks[mine] = False
@@ -107,6 +116,8 @@ class LogitsPipeline:
     ) -> None:
         """Change float32 [n, vocab] of rows int32 [n] in place to what is drawn from. live bool [n]: rows that still belong to
         the request for which they were computed."""
+        if not self.asked:
+            return
         for stage in self._stages:
             if not stage.count:
                 continue
@@ -127,6 +138,8 @@ class LogitsPipeline:
 
     def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
         """What was drawn for live rows: int32 [k], and int64 [k] on the device. A row may come several times."""
+        if not self.asked:
+            return
         for stage in self._stages:
             if stage.count and len(at := stage.of(rows, self._good(rows))):
                 whole = stage.source is None and len(at) == len(rows)

@@ -156,6 +156,7 @@ class LogprobTable:
     def __init__(self, max_rows: int, vocab_size: int) -> None:
         self._slice_rows = max(1, SLICE_ELEMENTS // vocab_size)
         self._wants = np.zeros(max_rows, dtype=np.bool_)
+        self._wanting = 0  # rows that do
         self._top = np.zeros(max_rows, dtype=np.int32)
         self._start = np.zeros(max_rows, dtype=np.int32)
         self._end = np.zeros(max_rows, dtype=np.int32)
@@ -168,6 +169,7 @@ class LogprobTable:
         self._wants[row] = spec is not None
         if spec is None:
             return
+        self._wanting += 1
         self._top[row], self._start[row], self._end[row] = spec.top, spec.prompt_start, spec.prompt_end
         count = len(spec.ids)
         if count > self._ids.shape[1]:
@@ -181,11 +183,14 @@ class LogprobTable:
             self._prompts[row] = opened.history[: spec.prompt_end]
 
     def close(self, row: int) -> None:
+        self._wanting -= int(self._wants[row])
         self._wants[row] = False
         self._prompts.pop(row, None)
 
     def step(self, batch: ModelWorkerBatch) -> StepEntries | None:
         """What this step must compute; None: no row of it wants anything."""
+        if not self._wanting:
+            return None
         rows = batch.rows
         wants = self._wants[rows]
         if not wants.any():

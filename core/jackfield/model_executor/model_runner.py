@@ -43,7 +43,9 @@ class ModelRunner:
         hidden = self._model.forward(batch.ids, context)
         if entries is not None and len(entries.places):
             entries.add_prompt(hidden, lambda some: self._model.logits(some, context))
-        return self._model.logits(hidden.index_select(0, batch.last_tokens), context)
+        if batch.last_tokens is not None:
+            hidden = hidden.index_select(0, batch.last_tokens)
+        return self._model.logits(hidden, context)
 
     def pool(self, batch: ForwardBatch, rows: PooledRows) -> torch.Tensor:
         """What the model gives of the prompts that end in this forward, float32 [m, width]; the forward itself is for all."""

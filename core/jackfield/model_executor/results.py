@@ -116,10 +116,16 @@ class TorchResult:
         tokens = np.empty(0, dtype=np.int32)
         if self._tokens is not None:
             drawn = self._tokens.numpy()
-            good = (drawn >= 0) & ~np.isin(self._sampled, list(self._failed))
-            counts[self._sampled[good]] = 1
-            errors = {int(i): self._failed.get(int(i), NOT_FINITE) for i in self._sampled[~good]}
-            tokens = drawn[good].astype(np.int32)
+            good = drawn >= 0
+            if self._failed:
+                good &= ~np.isin(self._sampled, list(self._failed))
+            if np.count_nonzero(good) == len(drawn):
+                counts[self._sampled] = 1
+                tokens = drawn.astype(np.int32)
+            else:
+                counts[self._sampled[good]] = 1
+                errors = {int(i): self._failed.get(int(i), NOT_FINITE) for i in self._sampled[~good]}
+                tokens = drawn[good].astype(np.int32)
         starts = np.zeros(self._num_rows + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])
         pooled: dict[int, NDArray[np.float32]] = {}

@@ -21,9 +21,34 @@ class RowStates:
         self._has_newest = np.zeros(max_rows, dtype=np.bool_)
         self._owner = np.zeros(max_rows, dtype=np.int64)  # uid of the request that has the row
         self._written = np.zeros(max_rows, dtype=np.int64)  # tokens of the row that have slots in the table
+        self._next_written = self._written  # the same behind the batch that was checked last
 
     def check(self, batch: ModelWorkerBatch) -> None:
-        """Raises InvalidBatch; changes nothing."""
+        """Raises InvalidBatch; changes nothing that `apply` does not take over."""
+        after = self._open
+        if batch.closed.size or batch.opened:
+            after = self._opened_after(batch)
+        if np.count_nonzero(is_open := after[batch.rows]) < batch.rows.size:
+            row = batch.rows[~is_open][0]
+            raise InvalidBatch(f"step {batch.step}: row {row} is in the batch, but is not open")
+        self._next_written = self._written_after(batch)
+        ends, written = batch.computed + batch.new_tokens, self._next_written[batch.rows]
+        if np.count_nonzero(short := ends > written):
+            first = int(short.argmax())
+            raise InvalidBatch(
+                f"step {batch.step}: row {batch.rows[first]} goes on to {ends[first]} tokens, but only {written[first]} of "
+                "them have a slot"
+            )
+        if np.count_nonzero(batch.relay):
+            relayed = batch.rows[batch.relay]
+            newly = np.isin(relayed, [row.row for row in batch.opened])
+            unknown = relayed[newly | ~self._has_newest[relayed]]
+            if unknown.size:
+                raise InvalidBatch(
+                    f"step {batch.step}: row {unknown[0]} relays its newest token, but none was sampled for it yet"
+                )
+
+    def _opened_after(self, batch: ModelWorkerBatch) -> NDArray[np.bool_]:
         not_open = batch.closed[~self._open[batch.closed]]
         if not_open.size:
             raise InvalidBatch(f"step {batch.step}: row {not_open[0]} is closed, but was not open")
@@ -33,28 +58,13 @@ class RowStates:
             if after[row.row]:
                 raise InvalidBatch(f"step {batch.step}: row {row.row} is opened for {row.uid}, but is open already")
             after[row.row] = True
-        not_open = batch.rows[~after[batch.rows]]
-        if not_open.size:
-            raise InvalidBatch(f"step {batch.step}: row {not_open[0]} is in the batch, but is not open")
-        written = self._written_after(batch)[batch.rows]
-        short = np.flatnonzero(batch.computed + batch.new_tokens > written)
-        if short.size:
-            row, end = batch.rows[short[0]], (batch.computed + batch.new_tokens)[short[0]]
-            raise InvalidBatch(
-                f"step {batch.step}: row {row} goes on to {end} tokens, but only {written[short[0]]} of them have a slot"
-            )
-        relayed = batch.rows[batch.relay]
-        newly = np.isin(relayed, [row.row for row in batch.opened])
-        unknown = relayed[newly | ~self._has_newest[relayed]]
-        if unknown.size:
-            raise InvalidBatch(
-                f"step {batch.step}: row {unknown[0]} relays its newest token, but none was sampled for it yet"
-            )
+        return after
 
     def apply(self, batch: ModelWorkerBatch) -> None:
-        """Take over a checked batch's changes."""
-        self._written = self._written_after(batch)
-        self._open[batch.closed] = False
+        """Take over the changes of the batch that was checked last."""
+        self._written = self._next_written
+        if batch.closed.size:
+            self._open[batch.closed] = False
         for row in batch.opened:
             self._open[row.row] = True
             self._has_newest[row.row] = False
@@ -63,9 +73,11 @@ class RowStates:
 
     def _written_after(self, batch: ModelWorkerBatch) -> NDArray[np.int64]:
         written = self._written.copy()
-        written[batch.closed] = 0
-        written[[row.row for row in batch.opened]] = 0
-        np.maximum.at(written, batch.writes.rows, batch.writes.starts.astype(np.int64) + batch.writes.lengths)
+        if batch.closed.size or batch.opened:
+            written[batch.closed] = 0
+            written[[row.row for row in batch.opened]] = 0
+        if batch.writes.rows.size:
+            np.maximum.at(written, batch.writes.rows, batch.writes.starts.astype(np.int64) + batch.writes.lengths)
         return written
 
     def owners(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -254,11 +254,18 @@ class TorchWorker(ModelWorker):
             step.entries.add_sampled(tokens, step.sampled)
         step.logits = step.sampling = None
         still = self._rows.sampled(rows, owners)
-        # A row that failed relays token 0, if a step after it is in flight already: an id like any other, never kept.
+        self._relay(tokens, rows, still)
+        return TorchResult(step.rows.size, step.sampled, tokens, step.entries, self._failed(step, still))
+
+    def _relay(self, tokens: torch.Tensor, rows: NDArray[np.int32], still: NDArray[np.bool_]) -> None:
+        """Keep what was drawn for the rows that are `still` those of their requests. A row that failed relays token 0, if a step
+        after it is in flight already: an id like any other, never kept."""
+        if self._device.type == "cpu" and not self._logits.asked:
+            self._newest.numpy()[rows[still]] = np.maximum(tokens.numpy()[still], 0)
+            return
         newest = tokens.clamp(min=0)[upload(still.nonzero()[0], self._device, "int64")]
         self._newest[upload(rows[still], self._device, "int64")] = newest
         self._logits.tokens(rows[still], newest)
-        return TorchResult(step.rows.size, step.sampled, tokens, step.entries, self._failed(step, still))
 
     def _failed(self, step: TorchLaunched, live: NDArray[np.bool_]) -> dict[int, str]:
         """Batch index -> why, for the sampled rows that a logits processor failed."""

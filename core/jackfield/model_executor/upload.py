@@ -15,3 +15,10 @@ def upload(array: NDArray[Any], device: torch.device, dtype: DTypeLike) -> torch
     if device.type == "cpu":
         return copied
     return copied.pin_memory().to(device, non_blocking=True)
+
+
+def hand_over(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """`array` on `device`, in its own memory on a CPU: nobody may write to it any more, nor to what it is a view of."""
+    if device.type == "cpu":
+        return torch.from_numpy(array)
+    return torch.from_numpy(array).pin_memory().to(device, non_blocking=True)

@@ -45,4 +45,4 @@ class WindowTable:
         shift = upload(first - (np.cumsum(lengths) - lengths), device, np.int64)
         row = torch.repeat_interleave(upload(rows, device, np.int64), counts, output_size=total)
         position = torch.arange(total, device=device) + torch.repeat_interleave(shift, counts, output_size=total)
-        self.slots[row, position] = self.translate(self._table.gather(row, position)).int()
+        self.slots[row, position] = self.translate(self._table.slots[row, position].long()).int()
