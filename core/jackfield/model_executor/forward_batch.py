@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -45,20 +46,19 @@ def make_forward_batch(
     """
     device = newest.device
     n = batch.rows.size
-    q_lens = batch.new_tokens.astype(np.int32)
     kv_lens = (batch.computed + batch.new_tokens).astype(np.int32)
     if batch.token_ids.size == n:  # one new token in every row: nothing is ragged
         mode, max_q = AttentionMode.DECODE, 1
-        q_starts = np.arange(n + 1, dtype=np.int32)
-        last = np.arange(n)
+        q_lens, last, q_starts = _one_each(n, device)
         rows, positions = batch.rows, batch.computed.astype(np.int64)
     else:
+        q_lens = batch.new_tokens.astype(np.int32)
         mode, max_q = attention_mode(q_lens), int(q_lens.max())
-        q_starts = np.zeros(n + 1, dtype=np.int32)
-        np.cumsum(q_lens, out=q_starts[1:])
-        last = q_starts[1:].astype(np.int64) - 1
+        starts = np.zeros(n + 1, dtype=np.int32)
+        np.cumsum(q_lens, out=starts[1:])
+        last, q_starts = starts[1:].astype(np.int64) - 1, hand_over(starts, device)
         rows = np.repeat(batch.rows, q_lens)
-        positions = np.arange(q_starts[-1]) + np.repeat(batch.computed - q_starts[:-1], q_lens)
+        positions = np.arange(starts[-1]) + np.repeat(batch.computed - starts[:-1], q_lens)
 
     sampled = np.flatnonzero(batch.sample)
     every = sampled.size == batch.token_ids.size
@@ -74,7 +74,7 @@ def make_forward_batch(
         attention=AttentionBatch(
             mode=mode,
             rows=upload(batch.rows, device, np.int32),
-            q_starts=hand_over(q_starts, device),
+            q_starts=q_starts,
             kv_lens=hand_over(kv_lens, device),
             out_slots={group: slots[id(other)] for group, other in tables.items()},
             # This worker never makes fewer tokens than it was asked for, so its `computed` is exact also where the
@@ -86,6 +86,14 @@ def make_forward_batch(
         sampled=sampled,
         last_tokens=None if every else hand_over(last[sampled], device),
     )
+
+
+@lru_cache(maxsize=1024)
+def _one_each(n: int, device: torch.device) -> tuple[NDArray[np.int32], NDArray[np.int64], torch.Tensor]:
+    """Lengths of n rows with one new token each, where these stand, and the rows' starts on the device: to be read only."""
+    q_lens, last = np.ones(n, dtype=np.int32), np.arange(n)
+    q_lens.flags.writeable = last.flags.writeable = False
+    return q_lens, last, hand_over(np.arange(n + 1, dtype=np.int32), device)
 
 
 def _ids(batch: ModelWorkerBatch, last: NDArray[np.int64], newest: torch.Tensor) -> torch.Tensor:

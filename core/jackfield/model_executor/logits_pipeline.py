@@ -42,13 +42,16 @@ class _Stage:
 
 
 class LogitsPipeline:
-    """failed: row -> why its request must end; it stays until the row is closed."""
+    """failed   row -> why its request must end; it stays until the row is closed
+    asked    how many things open rows ask for; with 0, `apply` and `tokens` do nothing
+    """
 
     def __init__(
         self, max_rows: int, vocab_size: int, device: str, sources: Sequence[ProcessorSource] = (), **context: Any
     ) -> None:
         """context: further fields of `LogitsProcessorContext`. Raises what making a processor raises."""
         self.failed: dict[int, str] = {}
+        self.asked = 0
         self._device = device
         self._vocab_size = vocab_size
         additive = AdditivePenalties(max_rows, vocab_size, device)
@@ -63,11 +66,6 @@ class LogitsPipeline:
         for source in sources:
             made = source.make({"device": device, "vocab_size": vocab_size, "max_rows": max_rows, **context})
             self._stages.append(_Stage(made, _asking(source), max_rows, source))
-
-    @property
-    def asked(self) -> bool:
-        """Whether any open row asks for anything."""
-        return any(stage.count for stage in self._stages)
 
     def check(self, opened: Sequence[RowOpen]) -> None:
         """Raises ValueError for a row that asks for a processor which is not part of this run; changes nothing."""
@@ -94,6 +92,7 @@ class LogitsPipeline:
             if rows and self._guarded(stage, [row.row for row in rows], partial(stage.processor.opened, rows)):
                 stage.asks[[row.row for row in rows]] = True
                 stage.count += len(rows)
+                self.asked += len(rows)
 
     def close(self, rows: NDArray[np.int32]) -> None:
         """Rows end."""
@@ -103,6 +102,7 @@ class LogitsPipeline:
             if stage.count and len(mine := rows[stage.asks[rows]]):
                 stage.asks[mine] = False
                 stage.count -= len(mine)
+                self.asked -= len(mine)
                 self._guarded(stage, [], partial(stage.processor.closed, mine))
         for row in rows.tolist():
             self.failed.pop(row, None)

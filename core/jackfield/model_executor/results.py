@@ -111,21 +111,19 @@ class TorchResult:
     def result(self, timeout: float | None = None) -> WorkerResult:
         if self._copied is not None:
             self._wait(self._copied, timeout)
+        if self._plain and (drawn := self._drawn()).min() >= 0:
+            return WorkerResult(tokens=drawn.astype(np.int32), starts=np.arange(len(drawn) + 1, dtype=np.int32))
         counts = np.zeros(self._num_rows, dtype=np.int32)
         errors: dict[int, str] = {}
         tokens = np.empty(0, dtype=np.int32)
         if self._tokens is not None:
-            drawn = self._tokens.numpy()
+            drawn = self._drawn()
             good = drawn >= 0
             if self._failed:
                 good &= ~np.isin(self._sampled, list(self._failed))
-            if np.count_nonzero(good) == len(drawn):
-                counts[self._sampled] = 1
-                tokens = drawn.astype(np.int32)
-            else:
-                counts[self._sampled[good]] = 1
-                errors = {int(i): self._failed.get(int(i), NOT_FINITE) for i in self._sampled[~good]}
-                tokens = drawn[good].astype(np.int32)
+            counts[self._sampled[good]] = 1
+            errors = {int(i): self._failed.get(int(i), NOT_FINITE) for i in self._sampled[~good]}
+            tokens = drawn[good].astype(np.int32)
         starts = np.zeros(self._num_rows + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])
         pooled: dict[int, NDArray[np.float32]] = {}
@@ -142,6 +140,20 @@ class TorchResult:
         return WorkerResult(
             tokens=tokens, starts=starts, errors=errors, logprobs=logprobs, refused=self._refused, pooled=pooled
         )
+
+    @property
+    def _plain(self) -> bool:
+        """Whether every row was sampled and there is nothing else to tell."""
+        return (
+            self._tokens is not None
+            and self._entries is None
+            and not self._failed
+            and len(self._sampled) == self._num_rows > 0
+        )
+
+    def _drawn(self) -> NDArray[np.int64]:
+        assert self._tokens is not None
+        return self._tokens.numpy()
 
     @staticmethod
     def _wait(event: torch.Event, timeout: float | None) -> None:

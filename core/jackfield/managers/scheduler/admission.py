@@ -27,6 +27,8 @@ from jackfield.managers.scheduler.request import Request, RequestState
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.observability.stages import RequestStage
 
+_NOBODY: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+
 
 class Admission:
     """chunk     most tokens of one prompt in one step; None: a prompt is never cut
@@ -91,9 +93,9 @@ class Admission:
         """
         self.blocked = None
         waiting = self._waiting.table
-        places = min(self._max_running - len(self._running), self._memory.rows.available())
         if not len(waiting):
-            return np.empty(0, dtype=np.int32)
+            return _NOBODY
+        places = min(self._max_running - len(self._running), self._memory.rows.available())
         if tokens <= 0:
             self._decisions.stopped(WaitReason.TOKENS)
             return np.empty(0, dtype=np.int32)

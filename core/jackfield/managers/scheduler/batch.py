@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Launched, ModelWorkerBatch, PendingResult, RowOpen, WindowWrites, WorkerResult
+from jackfield.hookspecs.common import no_slots
 from jackfield.managers.scheduler.request import Request
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.window import Window
@@ -135,6 +136,8 @@ class RowDeltas:
             self._closed.append(row)
 
     def take(self) -> tuple[tuple[RowOpen, ...], NDArray[np.int32]]:
+        if not self._opened and not self._closed:
+            return (), no_slots()
         opened, closed = tuple(self._opened.values()), np.array(self._closed, dtype=np.int32)
         self._opened = {}
         self._closed = []
@@ -170,7 +173,9 @@ def to_worker_batch(
     last = computed + batch.new_tokens == known
     relay = last & (sampled > outputs)
     sample = last & (running["max_new_tokens"][at] > 0)
-    decode_ids = np.where(relay, np.int32(0), running["last_token"][at])[batch.prefills :]
+    decode_ids = running["last_token"][at]
+    decode_ids[relay] = 0
+    decode_ids = decode_ids[batch.prefills :]
     if batch.prefills:
         parts = [
             _tokens(request, start, count)

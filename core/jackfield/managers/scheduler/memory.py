@@ -5,8 +5,7 @@ the replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +27,7 @@ from jackfield.hookspecs import (
 from jackfield.managers.scheduler.cache_answers import BadCacheAnswer, of_type
 from jackfield.managers.scheduler.loading import Loading, Tiers
 from jackfield.managers.scheduler.running import RunningTable
+from jackfield.managers.scheduler.stop_on_fault import StopOnFault
 from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.managers.scheduler.window import Window
 from jackfield.mem_cache.accounting import SlotAccounts
@@ -61,6 +61,7 @@ class KVMemory:
         self._cache = cache
         self._ledger = ledger
         self._cache_name = cache_name
+        self._stop_on_fault = StopOnFault(ledger, cache_name)
 
     # ---- numbers
 
@@ -69,7 +70,7 @@ class KVMemory:
 
     def sizes(self) -> CacheSizes:
         """The cache's own, and as pending also what loads are filling."""
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             sizes = of_type(self._cache.sizes(), CacheSizes, "sizes")
         return replace(sizes, pending=sizes.pending + self.loading) if self.loading else sizes
 
@@ -91,7 +92,10 @@ class KVMemory:
 
     def lacking(self, running: RunningTable, rows: NDArray[np.intp], ends: NDArray[np.int32]) -> int:
         """Slots, whole pages, that are missing for these running requests to hold `ends` tokens [n]; 0 if none are."""
-        short = np.maximum(ends - running["allocated"][rows], 0)
+        short = ends - running["allocated"][rows]
+        if not np.count_nonzero(short > 0):  # their last pages have room
+            return 0
+        short = np.maximum(short, 0)
         slots = int(((short + (self.page_size - 1)) // self.page_size).sum()) * self.page_size
         lacking = 0 if slots <= self.allocator.available() else max(0, slots - self.available())
         if self.window is not None and slots > self.window.pool.available():
@@ -125,7 +129,7 @@ class KVMemory:
             return None
 
     def acquire(self, key: CacheKey, limit: int) -> Lease:
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             lease = of_type(self._cache.acquire(key, limit), Lease, "acquire")
             if not 0 <= lease.length <= limit or lease.length % self.page_size or len(lease.slots) < lease.length:
                 raise BadCacheAnswer(
@@ -135,7 +139,7 @@ class KVMemory:
             return lease
 
     def release(self, lease: Lease) -> None:
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             self._cache.release(lease)
 
     def commit(self, lease: Lease, key: CacheKey, row: int, *, final: bool, floor: int = 0) -> Committed:
@@ -145,7 +149,7 @@ class KVMemory:
         before = lease.length
         if self.window is not None:
             self.slide(lease, floor)
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             committed = of_type(self._cache.commit(lease, key, slots, final=final), Committed, "commit")
             if not before <= committed.length <= len(slots) or len(committed.slots) != committed.length:
                 raise BadCacheAnswer(
@@ -159,7 +163,7 @@ class KVMemory:
             first, last = int(changed[0]), int(changed[-1]) + 1
             self.rows.write(row, first, committed.slots[first:last])
         if self.window is not None and len(committed.moved):
-            with self._stop_on_fault():
+            with self._stop_on_fault:
                 self.window.pool.move(committed.moved, committed.moved_to)
         self._give_back(committed.free)
         if self.tiers is not None:
@@ -168,13 +172,13 @@ class KVMemory:
 
     def slide(self, lease: Lease, floor: int) -> None:
         """The window layers no longer read tokens below `floor` for this lease."""
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             freed = of_type(self._cache.slide(lease, floor), Freed, "slide")
         self._give_back(freed)
 
     def poll(self) -> bool:
         """Slots of finished copies come back. Whether there were any."""
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             freed = of_type(self._cache.poll(), Freed, "poll")
         self._give_back(freed)
         self.changes += len(freed.slots) > 0
@@ -182,7 +186,7 @@ class KVMemory:
 
     def reset(self) -> None:
         """Forget every cached prefix. Only while no lease exists."""
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             freed = of_type(self._cache.reset(), Freed, "reset")
         self.changes += 1
         self._give_back(freed)
@@ -190,7 +194,7 @@ class KVMemory:
             self.tiers.clear()
 
     def take_events(self) -> list[CacheEvent]:
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             return self._cache.take_events()
 
     def check_cache(self) -> None:
@@ -214,7 +218,7 @@ class KVMemory:
         """The slots hold the KV: they go into the cache, those that it has by now are freed."""
         lease = load.lease
         slots = np.concatenate([lease.slots[: lease.length], load.slots])
-        with self._stop_on_fault():
+        with self._stop_on_fault:
             committed = of_type(self._cache.commit(lease, load.key, slots, final=True), Committed, "commit")
         self.loading -= len(load.slots)
         self.changes += 1
@@ -237,7 +241,7 @@ class KVMemory:
         """
         have = running["allocated"][rows]
         short = ends > have
-        if not short.any():
+        if not np.count_nonzero(short):
             return
         rows, have = rows[short], have[short]
         pages = (ends[short] - have + (self.page_size - 1)) // self.page_size
@@ -258,7 +262,7 @@ class KVMemory:
         scarce = 0 if window is None else max(0, pages * self.page_size - window.pool.available())
         if missing or scarce:
             need = Amounts(slots=max(missing, self.evict_at_least) if missing else 0, window=scarce)
-            with self._stop_on_fault():
+            with self._stop_on_fault:
                 before = of_type(self._cache.sizes(), CacheSizes, "sizes")
                 narrow = 0 if window is None else window.available(before)
                 freed = of_type(self._cache.evict(need), Freed, "evict")
@@ -273,7 +277,7 @@ class KVMemory:
             self.evicted += len(freed.slots)
             self._give_back(freed)
             if window is not None and window.pool.available() < min(narrow, pages * self.page_size):
-                with self._stop_on_fault():
+                with self._stop_on_fault:
                     raise BadCacheAnswer(
                         f"evict left too little of the window pool free, where {scarce} were asked for"
                     )
@@ -283,15 +287,7 @@ class KVMemory:
         return slots
 
     def _give_back(self, freed: Freed) -> None:
-        with self._stop_on_fault():  # a slot that is free already, or none of the pool's, is the cache's fault
+        with self._stop_on_fault:  # a slot that is free already, or none of the pool's, is the cache's fault
             self.free(freed.slots)
             if self.window is not None:
                 self.window.pool.detach(freed.window)
-
-    @contextmanager
-    def _stop_on_fault(self) -> Iterator[None]:
-        try:
-            yield
-        except PLUGIN_ERRORS as error:
-            self._ledger.record(self._cache_name, FaultScope.STOP, error)
-            raise

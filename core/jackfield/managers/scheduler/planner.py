@@ -8,6 +8,7 @@ loop commits them first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,11 @@ _NOBODY: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 _NOTHING: NDArray[np.int32] = np.empty(0, dtype=np.int32)
 
 
+_Measured: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32] | None]"
+"""Rows and tokens of a step [n], prefills before decodes; tokens that the rows may hold after it [n]; and the most that each
+may give [n], None: one."""
+
+
 @dataclass(kw_only=True)
 class _Draft:
     """A step as far as it is decided.
@@ -34,6 +40,7 @@ class _Draft:
     decoding    rows that could decode now; mixed: in one batch with prefills
     prefilling  rows that compute tokens known at admission, and how many each: `tokens`; the last `admitted` of them are new
     left, cuts  prompt tokens that the step could still hold, and rows whose prompt is cut in it; None: no prefill at all
+    measured    what `Planner` found of it, until somebody is admitted
     """
 
     decoding: NDArray[np.intp]
@@ -43,11 +50,14 @@ class _Draft:
     admitted: int = 0
     left: int | None = None
     cuts: int = 0
+    measured: _Measured | None = None
 
     def batch(self) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
         """Rows and tokens, prefills before decodes."""
         if not len(self.decoding) or (len(self.prefilling) and not self.mixed):
             return self.prefilling, self.tokens
+        if not len(self.prefilling):
+            return self.decoding, np.ones(len(self.decoding), dtype=np.int32)
         rows = np.concatenate([self.prefilling, self.decoding])
         return rows, np.concatenate([self.tokens, np.ones(len(self.decoding), dtype=np.int32)])
 
@@ -112,12 +122,11 @@ class Planner:
             if with_room is None:
                 return None
             draft = with_room
-        rows, tokens = draft.batch()
+        rows, tokens, ends, most = self._measured(draft)
         if not len(rows):
             return None
         running = self._running
         prefills = len(draft.prefilling)
-        ends, most = self._ends(rows, tokens, prefills)
         self._memory.grow(running, rows, ends)
         decodes = len(rows) > prefills
         stalls = bool(len(draft.decoding)) and not decodes
@@ -142,7 +151,8 @@ class Planner:
         """The step without anybody new. Prompts that are cut go on first: they hold memory, and others may wait for their
         prefix."""
         running = self._running
-        decoding = running.decoding() if want is not Want.PREFILL else _NOBODY
+        rows = running.prefilling()
+        decoding = running.decoding(launched=not len(rows)) if want is not Want.PREFILL else _NOBODY
         draft = _Draft(decoding=decoding, mixed=budget.decode is DecodeTurn.MIX)
         decode_first = budget.decode is DecodeTurn.FIRST or (
             not draft.mixed and self._prefills_in_a_row >= self._max_prefills
@@ -152,7 +162,9 @@ class Planner:
         room = self._max_tokens - (len(decoding) if draft.mixed else 0)
         most = self._max_prefill if budget.prefill_tokens is None else budget.prefill_tokens
         left = min(most, self._max_prefill, room)
-        rows = running.prefilling()
+        if not len(rows):
+            draft.left = max(0, left)
+            return draft
         missing = (running["goal"] - running["computed"])[rows]
         tokens = self._shares(missing, left)
         draft.left = max(0, left - int(tokens.sum()))
@@ -189,10 +201,13 @@ class Planner:
             alone=not len(draft.prefilling),
             first=first,
         )
+        draft.admitted = len(new_tokens)
+        if not draft.admitted:
+            return
+        draft.measured = None
         # Admission appends to the table, so that rows found before it still stand where they stood.
         draft.prefilling = np.concatenate([draft.prefilling, np.arange(before, before + len(new_tokens))])
         draft.tokens = np.concatenate([draft.tokens, new_tokens])
-        draft.admitted = len(new_tokens)
 
     def _shares(self, missing: NDArray[np.int32], left: int) -> NDArray[np.int32]:
         """How many of their missing tokens these rows compute with `left` tokens to spend, the first row first [n]."""
@@ -204,10 +219,16 @@ class Planner:
         shares: NDArray[np.int32] = np.clip(left - (np.cumsum(wanted) - wanted), 0, wanted).astype(np.int32)
         return shares
 
+    def _measured(self, draft: _Draft) -> _Measured:
+        """Looked up once for each state of the draft; nothing of the running table changes meanwhile."""
+        if draft.measured is None:
+            rows, tokens = draft.batch()
+            draft.measured = rows, tokens, *self._ends(rows, tokens, len(draft.prefilling))
+        return draft.measured
+
     def _ends(
         self, rows: NDArray[np.intp], tokens: NDArray[np.int32], prefills: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32] | None]:
-        """Tokens that the rows may hold after the step [n], and the most that each may give; None: one."""
         running = self._running
         ends: NDArray[np.int32] = running["computed"][rows] + tokens
         if self._per_row == 1:
@@ -219,10 +240,8 @@ class Planner:
         return ends + (most - 1), most
 
     def _lacking(self, draft: _Draft) -> int:
-        rows, tokens = draft.batch()
-        if not len(rows):
-            return 0
-        return self._memory.lacking(self._running, rows, self._ends(rows, tokens, len(draft.prefilling))[0])
+        rows, _, ends, _ = self._measured(draft)
+        return self._memory.lacking(self._running, rows, ends) if len(rows) else 0
 
     def _with_room(
         self, draft: _Draft, view: SchedulerView, budget: StepBudget, want: Want, *, quiet: bool
@@ -238,7 +257,7 @@ class Planner:
                 return None
             if len(self._running) == 1:
                 return None if self._memory.sizes().pending else draft
-            rows, tokens = draft.batch()
-            self._retraction.make_room(rows, self._ends(rows, tokens, len(draft.prefilling))[0], view)
+            rows, _, ends, _ = self._measured(draft)
+            self._retraction.make_room(rows, ends, view)
             draft = self._continuing(budget, want)
         return draft

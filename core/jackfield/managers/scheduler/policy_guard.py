@@ -126,12 +126,17 @@ def checked_budget(budget: StepBudget) -> StepBudget:
 
     Raises TypeError for those, BadPolicyAnswer for numbers that cannot be.
     """
-    made = replace(
-        budget,
-        prefill_tokens=None if budget.prefill_tokens is None else operator.index(budget.prefill_tokens),
-        candidates=operator.index(budget.candidates),
-        partial_prefills=operator.index(budget.partial_prefills),
-    )
+    made = budget
+    numbers = [budget.candidates, budget.partial_prefills]
+    if budget.prefill_tokens is not None:
+        numbers.append(budget.prefill_tokens)
+    if any(type(number) is not int for number in numbers):
+        made = replace(
+            budget,
+            prefill_tokens=None if budget.prefill_tokens is None else operator.index(budget.prefill_tokens),
+            candidates=operator.index(budget.candidates),
+            partial_prefills=operator.index(budget.partial_prefills),
+        )
     tokens = made.prefill_tokens
     if (tokens is not None and tokens < 1) or made.candidates < 1 or made.partial_prefills < 0:
         raise BadPolicyAnswer(f"budget returned {budget}: tokens and candidates >= 1, partial_prefills >= 0")

@@ -35,6 +35,8 @@ class RunningTable(ColumnTable):
         """
         position = self.position[rows]
         alive = position >= 0
+        if np.count_nonzero(alive) == len(rows):
+            return position, self["uid"][position] == uids
         alive[alive] = self["uid"][position[alive]] == uids[alive]
         return position, alive
 
@@ -43,14 +45,17 @@ class RunningTable(ColumnTable):
         left: NDArray[np.int32] = self["prompt_tokens"] + self["sampled"] - self["computed"]
         return left
 
-    def decoding(self) -> NDArray[np.intp]:
-        """Rows that can decode now: one token to compute, and the cap not reached."""
-        launched = self["computed"] >= self["goal"]
-        return np.flatnonzero(launched & (self.remaining() == 1) & (self["sampled"] < self["max_new_tokens"]))
+    def decoding(self, *, launched: bool = False) -> NDArray[np.intp]:
+        """Rows that can decode now: one token to compute, and the cap not reached. launched: nobody is `prefilling`."""
+        ready: NDArray[np.bool_] = self.remaining() == 1
+        if not launched:
+            ready &= self["computed"] >= self["goal"]
+        ready &= self["sampled"] < self["max_new_tokens"]
+        return ready.nonzero()[0]
 
     def prefilling(self) -> NDArray[np.intp]:
         """Rows with a part of what was known at admission to launch, oldest admission first."""
-        return np.flatnonzero(self["computed"] < self["goal"])
+        return (self["computed"] < self["goal"]).nonzero()[0]
 
     def promises(self, ratio: float, page_size: int) -> NDArray[np.int32]:
         """Slots that each row is expected to take beyond those it has, whole pages [len]."""

@@ -216,7 +216,7 @@ class Scheduler:
             raise ValueError(f"lane {lane}: this scheduler has one lane, 0")
         running = self._running
         at, alive = running.locate(batch.rows, batch.uids)
-        if not alive.all():  # somebody was aborted since the decision
+        if np.count_nonzero(alive) < len(alive):  # somebody was aborted since the decision
             batch, at = batch.only(alive), at[alive]
         now = self._clock.now()
         computed = running["computed"][at]
@@ -231,7 +231,7 @@ class Scheduler:
             launched, sample = self._worker.launch(plain), plain.sample
             book_launch(running, at, plain)
             bound = running["constrained"][at] & sample
-            constrained = bound if bound.any() else None
+            constrained = bound if np.count_nonzero(bound) else None
         step = StepInFlight(
             batch=batch,
             started=now,
