@@ -283,5 +283,6 @@ def test_keys_are_no_business_of_the_children(tiny_model: Path) -> None:
 
 
 def test_openmp_threads_of_children_sleep_unless_the_user_decides() -> None:
-    assert child_environment({}, ["/a", "/b"]) == {"OMP_WAIT_POLICY": "passive", "PYTHONPATH": f"/a{os.pathsep}/b"}
+    found = child_environment({"OMP_NUM_THREADS": "1"}, ["/a", "/b"])
+    assert found == {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": f"/a{os.pathsep}/b"}
     assert child_environment({"OMP_WAIT_POLICY": "active"}, [])["OMP_WAIT_POLICY"] == "active"

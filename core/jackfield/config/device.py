@@ -37,10 +37,14 @@ def describe_device(name: str) -> DeviceDescription:
     return _cpu(f"no CUDA device: {why_not}")
 
 
+def affine_cores() -> int:
+    """CPU cores on which this process may run, whatever share of their time it may have."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def usable_cores() -> int:
     """CPU cores that this process may use, at least 1: its affinity, and the quota of its control group."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cgroup_limits().cores
+    affinity, quota = affine_cores(), cgroup_limits().cores
     return max(1, affinity if quota is None else min(affinity, int(quota)))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jackfield.config.fields import ENVIRONMENT_PREFIX
+from jackfield.config.openmp import openmp_defaults
 from jackfield.config.server_args import SECRETS
 from jackfield.entrypoints.child_orders import Failed, FromChild, Orders, Ready
 from jackfield.ipc.framed_link import FramedLink
@@ -112,11 +113,10 @@ _SECRET_VARIABLES = frozenset(ENVIRONMENT_PREFIX + field.upper() for field in SE
 
 
 def child_environment(environment: Mapping[str, str], sys_path: list[str]) -> dict[str, str]:
-    """What the children find in theirs. OpenMP threads that spin while they wait would take the cores from the other
-    processes of the replica; it must be said before torch is imported. Who has set it himself is left alone. Keys of the
-    HTTP routes stay with the process that has the routes."""
+    """What the children find in theirs: with the defaults for OpenMP, which must be there before torch is imported, and without
+    the keys of the HTTP routes, which stay with the process that has the routes."""
     kept = {name: value for name, value in environment.items() if name not in _SECRET_VARIABLES}
-    return {"OMP_WAIT_POLICY": "passive", **kept, "PYTHONPATH": os.pathsep.join(sys_path)}
+    return {**openmp_defaults(environment), **kept, "PYTHONPATH": os.pathsep.join(sys_path)}
 
 
 def _signal_name(number: int) -> str:

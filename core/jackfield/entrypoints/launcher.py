@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Mapping
 
+from jackfield.config.openmp import openmp_defaults
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.grammar_side import request_grammars
 from jackfield.entrypoints.inline import InlineRuntime, process_info
@@ -67,9 +70,13 @@ def launch_inline(
 ) -> InlineRuntime:
     """Everything in this process. `clock` replaces the monotonic one; a `ManualClock` is virtual time.
 
+    Where torch is not imported yet, the defaults for OpenMP go into this process's environment: see `config.openmp`.
+
     Raises ConfigurationError for whatever cannot be had as asked; nothing is left running then.
     """
     began = time.monotonic()
+    if "torch" not in sys.modules:  # once it is imported, OpenMP reads them no more
+        os.environ.update(openmp_defaults(os.environ))
     args, provenance = with_topology(args, provenance, "inline", OFFLINE)
     clock = clock or MonotonicClock()
     plan, resolution = make_plan(args, provenance)
