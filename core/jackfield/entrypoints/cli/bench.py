@@ -8,7 +8,11 @@ from typing import Any
 
 from jackfield.config.argument_parser import ArgumentParser
 
-ACTIONS = {"offline": "jackfield.entrypoints.cli.bench_offline"}
+ACTIONS = {
+    "offline": "jackfield.entrypoints.cli.bench_offline",
+    "serve": "jackfield.entrypoints.cli.bench_serve",
+    "compare": "jackfield.entrypoints.cli.bench_compare",
+}
 
 
 def add_parser(subparsers: Any) -> None:
