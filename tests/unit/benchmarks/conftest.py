@@ -12,12 +12,12 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 PEERS = BENCHMARKS / "peers"
-MODULES = ("workloads", "measuring", "plan", "turns", "run", "ratios", "table", "jackfield_offline")
+MODULES = ("workloads", "measuring", "plan", "turns", "run", "ratios", "table", "jackfield_offline", "accuracy")
 
 
 @pytest.fixture(scope="package")
 def scripts() -> Iterator[SimpleNamespace]:
-    """The modules of benchmarks/peers, by name."""
+    """Modules of benchmarks/ and benchmarks/peers, by name."""
     before, known = sys.path[:], set(sys.modules)
     sys.path[:0] = [str(PEERS), str(BENCHMARKS)]
     try:
