@@ -1,0 +1,120 @@
+#include "pool.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+
+namespace jf {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(80);
+constexpr int kPausesBetweenLooks = 64;     // at the clock
+constexpr int kPausesBeforeYield = 20000;  // some hundred microseconds: whom we wait for has lost its core
+
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// Spins until done() is true; lets other threads run when it takes long, because they may be the ones waited for.
+template <class F>
+void spin_until(F&& done) {
+    for (int pauses = 0; !done(); ++pauses) {
+        if (pauses < kPausesBeforeYield) {
+            pause();
+        } else {
+            std::this_thread::yield();
+        }
+    }
+}
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+Pool::Pool(int threads) : size_(threads) {
+    // Signals are for the threads that Python knows.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int thread = 1; thread < size_; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Pool::~Pool() {
+    closing_.store(true);
+    epoch_.fetch_add(1);
+    futex_wake_all(epoch_);
+    for (auto& worker : workers_) worker.join();
+}
+
+void Pool::run_raw(Call call, void* data) {
+    if (size_ == 1) {
+        call(data, 0);
+        return;
+    }
+    std::lock_guard<std::mutex> one_at_a_time(callers_);
+    call_ = call;
+    data_ = data;
+    running_.store(size_ - 1, std::memory_order_relaxed);
+    epoch_.fetch_add(1);  // sequentially consistent, as sleeping_ is: a worker that sleeps is seen, or sees this
+    if (sleeping_.load() > 0) futex_wake_all(epoch_);
+    call(data, 0);
+    spin_until([this] { return running_.load(std::memory_order_acquire) == 0; });
+}
+
+void Pool::work(int thread) {
+    uint32_t seen = 0;
+    for (;;) {
+        const auto until = std::chrono::steady_clock::now() + kSpin;
+        for (int pauses = 1; epoch_.load(std::memory_order_acquire) == seen; ++pauses) {
+            pause();
+            if (pauses % kPausesBetweenLooks == 0 && std::chrono::steady_clock::now() > until) {
+                sleeping_.fetch_add(1);
+                while (epoch_.load() == seen) futex_wait(epoch_, seen);
+                sleeping_.fetch_sub(1);
+                break;
+            }
+        }
+        seen = epoch_.load(std::memory_order_acquire);
+        if (closing_.load()) return;
+        call_(data_, thread);
+        running_.fetch_sub(1, std::memory_order_release);
+    }
+}
+
+void Pool::barrier() {
+    if (size_ == 1) return;
+    const uint32_t turn = turn_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
+        arrived_.store(0, std::memory_order_relaxed);
+        turn_.store(turn + 1, std::memory_order_release);
+    } else {
+        spin_until([this, turn] { return turn_.load(std::memory_order_acquire) != turn; });
+    }
+}
+
+Pool& Pool::shared(int threads) {
+    static std::mutex mutex;
+    static auto* pools = new std::map<int, std::unique_ptr<Pool>>;  // never destroyed: workers may outlive main
+    std::lock_guard<std::mutex> lock(mutex);
+    auto& pool = (*pools)[threads];
+    if (!pool) pool = std::make_unique<Pool>(threads);
+    return *pool;
+}
+
+}  // namespace jf

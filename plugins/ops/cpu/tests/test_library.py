@@ -1,0 +1,82 @@
+"""The native library: its levels, what it says when it is missing, and greedy sampling at each level."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from jackfield_ops_cpu import library as module
+from jackfield_ops_cpu.library import LEVEL_VARIABLE, LEVELS, NativeLibraryMissing, library, use_level
+
+
+@pytest.fixture(params=LEVELS)
+def native(request: pytest.FixtureRequest) -> Iterator[ctypes.CDLL]:
+    """The library at each level that this processor has."""
+    loaded = library()
+    before = loaded.jf_level().decode()
+    try:
+        use_level(loaded, request.param)
+    except NativeLibraryMissing as error:
+        pytest.skip(str(error))
+    yield loaded
+    use_level(loaded, before)
+
+
+def arg_max(native: ctypes.CDLL, logits: np.ndarray, threads: int = 2) -> list[int]:
+    tokens = np.full(len(logits), -7, dtype=np.int64)
+    stride = logits.strides[0] // 4
+    native.jf_arg_max(logits.ctypes.data, *logits.shape, stride, tokens.ctypes.data, threads)
+    return list(tokens.tolist())
+
+
+def test_a_machine_with_a_compiler_has_the_library() -> None:
+    assert shutil.which("c++") is None or library()
+
+
+@pytest.mark.parametrize("vocab", [1, 63, 64, 65, 1000, 49_152])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_the_lowest_of_equals_is_taken(native: ctypes.CDLL, vocab: int, rows: int) -> None:
+    logits = np.random.default_rng(vocab).integers(-3, 3, (rows, vocab + 1)).astype(np.float32)[:, :vocab]
+    assert arg_max(native, logits) == logits.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 129])
+def test_rows_without_an_answer(native: ctypes.CDLL, place: int) -> None:
+    logits = np.zeros((4, 130), dtype=np.float32)
+    logits[0, place] = np.nan
+    logits[1, place] = np.inf
+    logits[2] = -np.inf
+    logits[3, place] = -np.inf
+    assert arg_max(native, logits) == [-1, -1, -1, 1 if place == 0 else 0]
+
+
+def test_levels_can_be_forced_and_unknown_ones_are_refused(native: ctypes.CDLL) -> None:
+    run = [sys.executable, "-c", "from jackfield_ops_cpu.library import level; print(level())"]
+    name = native.jf_level().decode()
+    forced = subprocess.run(run, env={**os.environ, LEVEL_VARIABLE: name}, capture_output=True, text=True, check=True)
+    assert forced.stdout.strip() == name
+    with pytest.raises(NativeLibraryMissing, match="'avx3' is no level; the levels are scalar, avx2"):
+        use_level(native, "avx3")
+
+
+def test_what_is_said_without_a_library(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    from pathlib import Path
+
+    assert isinstance(tmp_path, Path)
+    monkeypatch.setattr(module, "_LIBRARY", tmp_path / "none.so")
+    reason = tmp_path / "why.txt"
+    reason.write_text("no C++ compiler was found (c++, g++, clang++)\n")
+    monkeypatch.setattr(module, "_REASON", reason)
+    library.cache_clear()
+    try:
+        with pytest.raises(NativeLibraryMissing, match=r"no C\+\+ compiler was found.*reinstall"):
+            library()
+    finally:
+        library.cache_clear()
