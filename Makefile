@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PLUGINS := $(wildcard plugins/*/*)
+# What is compiled when it is installed, and so must be installed again after a change.
+NATIVE := $(wildcard plugins/*/*/build_native.py $(addprefix plugins/*/*/csrc/,*.h *.cpp */*.h */*.cpp))
 # Many tests wait for other processes: two workers keep two cores busy.
 WORKERS ?= 2
 # Plugin packages that are written as strangers would, and those that were built against a frozen contract: the newest set with
@@ -20,7 +22,7 @@ PROMPT ?= In one sentence: what is a jackfield?
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml requirements.txt constraints.txt $(wildcard plugins/*/*/pyproject.toml)
+$(VENV)/.installed: pyproject.toml requirements.txt constraints.txt $(wildcard plugins/*/*/pyproject.toml) $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Jackfield needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) torch)

@@ -45,6 +45,7 @@ def test_the_distributions_that_the_contract_lists_are_there() -> None:
         "plugins/models/qwen",
         "plugins/observability/jsonl",
         "plugins/observability/prometheus",
+        "plugins/ops/cpu",
         "plugins/ops/torch",
         "plugins/sampling/processors",
         "plugins/scheduler/loops",
@@ -73,9 +74,9 @@ def test_names_follow_paths(place: str) -> None:
     assert (ROOT / place / package / "__init__.py").read_text() == ""
     assert (ROOT / place / "README.md").read_text().strip()
     assert list((ROOT / place / "tests").glob("test_*.py"))
-    for entry_point_group, names in project["entry-points"].items():
-        kind = KINDS[entry_point_group.removeprefix("jackfield.")]
-        assert kind.group == group
+    kinds = {KINDS[name.removeprefix("jackfield.")].group for name in project["entry-points"]}
+    assert group in kinds  # others may be beside it that share its code
+    for names in project["entry-points"].values():
         assert all(module.startswith(f"{package}.") for module in names.values())
 
 

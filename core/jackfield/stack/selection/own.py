@@ -19,6 +19,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-models-qwen",
     "jackfield-observability-jsonl",
     "jackfield-observability-prometheus",
+    "jackfield-ops-cpu",
     "jackfield-ops-torch",
     "jackfield-parser-reasoning",
     "jackfield-parser-tools",

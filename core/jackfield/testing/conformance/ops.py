@@ -143,7 +143,7 @@ class OpsConformance(WeightConformance):
     def test_row_parallel(self) -> None:
         """Both row-parallel products, and only they, go through all_reduce, biases included; what it gives is used."""
         dtype = self.dtypes()[0]
-        ops, whole = self.ops(dtype), self.weights(dtype)
+        ops, whole = self.ops(dtype, tp_size=2), self.weights(dtype)
         attended = self.randn(9, whole.o.shape[1], dtype=dtype, seed=1)
         residual = self.randn(9, self.hidden, dtype=dtype, seed=2)
         columns, inner = attended.shape[1] // 2, self.inner // 2

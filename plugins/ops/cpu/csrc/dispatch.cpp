@@ -9,10 +9,14 @@ namespace jf {
 #define JF_DECLARE(level)                 \
     namespace level_##level {             \
     void register_sampling(Kernels&);     \
+    void register_rows(Kernels&);         \
+    void register_dense(Kernels&);        \
     }
 #define JF_FILL(level, kernels)               \
     do {                                      \
         level_##level::register_sampling(kernels); \
+        level_##level::register_rows(kernels);     \
+        level_##level::register_dense(kernels);    \
     } while (0)
 
 JF_DECLARE(scalar)

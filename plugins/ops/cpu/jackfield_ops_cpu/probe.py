@@ -11,5 +11,5 @@ def check() -> list[Problem]:
     try:
         library()
     except NativeLibraryMissing as error:
-        return [Problem(str(error))]
+        return [Problem(text=str(error))]
     return []

@@ -7,26 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from jackfield_ops_cpu import library as module
-from jackfield_ops_cpu.library import LEVEL_VARIABLE, LEVELS, NativeLibraryMissing, library, use_level
-
-
-@pytest.fixture(params=LEVELS)
-def native(request: pytest.FixtureRequest) -> Iterator[ctypes.CDLL]:
-    """The library at each level that this processor has."""
-    loaded = library()
-    before = loaded.jf_level().decode()
-    try:
-        use_level(loaded, request.param)
-    except NativeLibraryMissing as error:
-        pytest.skip(str(error))
-    yield loaded
-    use_level(loaded, before)
+from jackfield_ops_cpu.library import LEVEL_VARIABLE, NativeLibraryMissing, library, use_level
 
 
 def arg_max(native: ctypes.CDLL, logits: np.ndarray, threads: int = 2) -> list[int]:

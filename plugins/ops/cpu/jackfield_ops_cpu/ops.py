@@ -1,0 +1,206 @@
+"""`CpuOps`: the operators by the native library, a call for each and one for each block round attention."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention, PreAttention, SamplingRows
+from jackfield.layers.sampling import sample
+from jackfield_ops_cpu.blocks import ALL_STEPS, LEAVE, MLP, PROJECT, PostBlock, PreBlock, check_vector, norm_struct
+from jackfield_ops_cpu.library import library
+from jackfield_ops_cpu.rotary_angles import RotaryAngles
+from jackfield_ops_cpu.weights import SCALARS, PackedWeight, export_weight, pack_dense, restore_weight
+
+
+class CpuOps(Ops):
+    """dtype: of the run, which activations have; threads: of the native pool, the caller's included.
+
+    alone    there is one rank, so that nothing has to be summed between the steps of a block
+    """
+
+    def __init__(self, dtype: torch.dtype, *, threads: int, alone: bool = True) -> None:
+        self.dtype = dtype
+        self.threads = threads
+        self._alone = alone
+        self._scalar = SCALARS[dtype]
+        self._native = library()
+        self._angles = RotaryAngles()
+        self._pre: dict[int, PreBlock] = {}
+        self._post: dict[int, PostBlock] = {}
+
+    # -- weights
+
+    def pack(self, weight: DenseWeight) -> PackedWeight:
+        if weight.encoding != "plain":
+            raise ValueError(f"ops 'cpu' takes plain weights; {weight.encoding!r} is not in its manifest")
+        return pack_dense(weight.data, self.threads)
+
+    def export(self, packed: PackedWeight) -> tuple[Mapping[str, Any], NDArray[np.uint8]]:
+        return export_weight(packed)
+
+    def restore(self, header: Mapping[str, Any], data: NDArray[np.uint8]) -> PackedWeight:
+        return restore_weight(header, data)
+
+    def packing(self) -> str:
+        return "tiles-1"  # the same at every level of instructions
+
+    # -- single operators
+
+    def linear(self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return self._linear(x, weight, bias, self.dtype)
+
+    def logits(self, x: torch.Tensor, weight: PackedWeight) -> torch.Tensor:
+        return self._linear(x, weight, None, torch.float32)
+
+    def _linear(
+        self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None, dtype: torch.dtype
+    ) -> torch.Tensor:
+        x = self._rows(x, weight.columns)
+        if bias is not None:
+            check_vector(bias, SCALARS[dtype], weight.rows)
+        n = x.shape[0]
+        out = torch.empty((n, weight.rows), dtype=dtype)
+        if n:
+            self._native.jf_linear(
+                weight.address,
+                x.data_ptr(),
+                self._scalar,
+                n,
+                weight.columns,
+                None if bias is None else bias.data_ptr(),
+                out.data_ptr(),
+                SCALARS[dtype],
+                self.threads,
+            )
+        return out
+
+    def norm(
+        self, x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        size = x.shape[-1]
+        flat = self._rows(x.reshape(-1, size), size)
+        normed = torch.empty_like(flat)
+        total = x if residual is None else torch.empty_like(flat)
+        if n := flat.shape[0]:
+            self._native.jf_norm(
+                flat.data_ptr(),
+                None if residual is None else self._rows(residual.reshape(-1, size), size).data_ptr(),
+                None if residual is None else total.data_ptr(),
+                normed.data_ptr(),
+                self._scalar,
+                ctypes.byref(norm_struct(weight, eps, self._scalar, size)),
+                n,
+                size,
+                self.threads,
+            )
+        return normed.view(x.shape), total.view(x.shape)
+
+    def embedding(self, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        out = torch.empty((ids.shape[0], table.shape[1]), dtype=table.dtype)
+        if ids.shape[0]:
+            least, most = ids.aminmax()
+            if least < 0 or most >= table.shape[0]:
+                raise IndexError(f"token ids {int(least)} to {int(most)} are not all below {table.shape[0]}")
+            ids, table = ids.contiguous(), table.contiguous()
+            row_bytes = table.shape[1] * table.element_size()
+            self._native.jf_embedding(
+                ids.data_ptr(), ids.shape[0], table.data_ptr(), row_bytes, out.data_ptr(), self.threads
+            )
+        return out
+
+    def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+        if not rows.greedy:
+            return sample(logits, rows)
+        n, vocab = logits.shape
+        tokens = torch.empty(n, dtype=torch.int64)
+        if n:
+            logits = logits if logits.stride(1) == 1 else logits.contiguous()
+            self._native.jf_arg_max(logits.data_ptr(), n, vocab, logits.stride(0), tokens.data_ptr(), self.threads)
+        return tokens
+
+    # -- blocks
+
+    def pre_attention(
+        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        known = self._pre.get(id(block))
+        if known is None or known.block is not block or known.qkv is not block.qkv:
+            known = self._pre[id(block)] = PreBlock(block, self._scalar)
+        x = self._rows(x, known.hidden)
+        n = x.shape[0]
+        q, k, v = (
+            torch.empty((n, *shape), dtype=self.dtype) for shape in (known.q_shape, known.k_shape, known.v_shape)
+        )
+        if residual is None:
+            total, old, new = x, None, None
+        else:
+            total = torch.empty_like(x)
+            old, new = self._rows(residual, known.hidden).data_ptr(), total.data_ptr()
+        cos = sin = None
+        stride = half = 0
+        if block.rotary is not None:
+            angles = self._angles.of(block.rotary, ctx)
+            cos, sin, stride, half = angles.cos, angles.sin, angles.stride, angles.half
+        if n:
+            self._native.jf_pre_attention(
+                known.address,
+                n,
+                x.data_ptr(),
+                old,
+                new,
+                cos,
+                sin,
+                stride,
+                half,
+                q.data_ptr(),
+                k.data_ptr(),
+                v.data_ptr(),
+                self.threads,
+            )
+        return q, k, v, total
+
+    def post_attention(
+        self, block: PostAttention, attended: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        known = self._post.get(id(block))
+        if known is None or known.block is not block or known.down is not block.down:
+            known = self._post[id(block)] = PostBlock(block, self._scalar)
+        attended, residual = self._rows(attended, known.attended), self._rows(residual, known.hidden)
+        if self._alone:
+            return self._steps(known, ALL_STEPS, attended, residual)
+        projected, _ = self._steps(known, PROJECT, attended, residual)
+        x, total = self._steps(known, MLP, self._rows(ctx.all_reduce(projected), known.hidden), residual)
+        x = ctx.all_reduce(x)
+        if block.after_mlp is not None:
+            x, _ = self._steps(known, LEAVE, self._rows(x, known.hidden), residual)
+        return x, total
+
+    def _steps(
+        self, known: PostBlock, steps: int, given: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(what they give, the new residual, which is undefined without the step MLP)."""
+        out, total = torch.empty_like(residual), torch.empty_like(residual)
+        if n := given.shape[0]:
+            self._native.jf_post_attention(
+                known.address,
+                steps,
+                n,
+                given.data_ptr(),
+                residual.data_ptr(),
+                out.data_ptr(),
+                total.data_ptr(),
+                self.threads,
+            )
+        return out, total
+
+    def _rows(self, x: torch.Tensor, width: int) -> torch.Tensor:
+        """Rows as the native library may read them. Raises ValueError for others."""
+        if x.dtype is not self.dtype or x.dim() != 2 or x.shape[1] != width:
+            raise ValueError(f"rows are {x.dtype} {tuple(x.shape)}; {self.dtype} (n, {width}) was expected")
+        return x if x.is_contiguous() else x.contiguous()
