@@ -1,5 +1,6 @@
 # make demo    a real model answers          make test    all tests
 # make lint    linters, types, imports       make docs    regenerate the references
+# make bench   measures this machine
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +19,10 @@ STRANGERS := $(patsubst %/plugin.toml,%,$(wildcard $(addsuffix /*/plugin.toml,\
 	tests/third_party/* tests/third_party/*/src $(lastword $(FROZEN))/src/*)))
 PROMPT ?= In one sentence: what is a jackfield?
 
-.PHONY: setup demo test test-plugins lint format docs compatibility clients contract requirements soak clean
+# Flags of `make bench`, for instance BENCH="--dtype float32 --threads 4".
+BENCH ?= --dtype bfloat16
+
+.PHONY: setup demo bench test test-plugins lint format docs compatibility clients contract requirements soak clean
 
 setup: $(VENV)/.installed
 
@@ -34,6 +38,12 @@ demo: setup
 	@$(BIN)/jackfield explain --worker torch
 	@echo
 	@$(BIN)/jackfield generate --chat --temperature 0 --max-new-tokens 60 "$(PROMPT)"
+
+# The workloads of docs/benchmarking.md on this machine, one after the other; the documents are in build/bench.
+bench: setup
+	mkdir -p build/bench
+	for workload in first decode prefill batch prefix; do \
+		$(BIN)/jackfield bench offline --workload $$workload $(BENCH) --json build/bench/$$workload.json || exit 1; done
 
 test: setup
 	@# The hundreds of processes that tests start need not compile the sources again, where Python may not write what it compiled.

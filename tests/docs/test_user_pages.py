@@ -46,13 +46,14 @@ def test_the_authors_example_passes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+BENCH = ("bench offline", "bench serve", "bench compare")
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_flag_that_a_page_names_exists(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = {"--" + name.replace("_", "-") for name in ServerArgs.model_fields}
-    for command in ("generate", "chat", "explain", "why", "lock", "new", "conformance", "plugins list"):
+    for command in ("generate", "chat", "explain", "why", "lock", "new", "conformance", "plugins list", *BENCH):
         with contextlib.suppress(SystemExit):
             main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z][a-z0-9-]*", capsys.readouterr().out))

@@ -66,7 +66,7 @@ def figures(answers: Sequence[Answer], limits: Limits) -> dict[str, Any]:
         "requests": len(answers),
         "completed": len(good),
         "failures": failures(answers),
-        "short_answers": sum(answer.tokens < answer.wanted for answer in good),
+        "short_answers": sum(round(answer.tokens) < answer.wanted for answer in good),
         "seconds": seconds,
         "output_tokens": tokens,
         "prompt_tokens": sum(prompts) if len(prompts) == len(good) else None,

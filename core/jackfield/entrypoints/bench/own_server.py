@@ -28,13 +28,14 @@ def served(flags: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
         if found is None:
             raise RuntimeError(f"the server did not come up (exit code {process.wait()}); it says above why")
         yield found.group()
+    finally:
+        # In order also when something failed: it has processes of its own to end.
         process.terminate()
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"the server did not end within {END_SECONDS:g} s and was killed") from None
-    finally:
-        if process.poll() is None:
             process.kill()
             process.wait()
-        process.stdout.close()
+            raise RuntimeError(f"the server did not end within {END_SECONDS:g} s and was killed") from None
+        finally:
+            process.stdout.close()

@@ -19,6 +19,9 @@ PANEL_INCHES, DPI = (4.4, 4.2), 120
 
 MOST_TICKS = 12
 
+HEADROOM = 1.3
+"""Above the highest point, so that the legend hides none."""
+
 LOAD_AXIS = {
     CLOSED: "requests at a time",
     POISSON: "requests/s that come",
@@ -77,12 +80,12 @@ def plot(told: Sequence[Mapping[str, Any]], file: str) -> None:
             for label, end, line, mark in lines:
                 style = {"color": f"C{number}", "linestyle": line, "marker": mark, "label": name + label}
                 _curve(panel, one, figure + end, style)
-        panel.set(title=title, xlabel=LOAD_AXIS[mode], ylabel=unit, ylim=(0, None))
+        panel.set(title=title, xlabel=LOAD_AXIS[mode], ylabel=unit, ylim=(0, HEADROOM * panel.get_ylim()[1]))
         loads = sorted({point["load"]["value"] for point in points})
         if len(loads) <= MOST_TICKS:
             panel.set_xticks(loads, [f"{load:g}" for load in loads])
         panel.grid(alpha=0.3)
-        panel.legend(fontsize="small")
+        panel.legend(fontsize="small", ncols=2, loc="upper left")
     try:
         picture.savefig(file, dpi=DPI)
     except OSError as error:

@@ -8,6 +8,9 @@ from typing import Any
 from jackfield.entrypoints.bench.loads import Load
 from jackfield.entrypoints.cli.output import print_table
 
+BUSY, TOO_BUSY = 0.7, ": it may be what was measured"
+"""Share of a core from which on a client, which has one, can hardly be ready whenever something comes."""
+
 LATENCIES = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
 
 
@@ -47,13 +50,14 @@ def _facts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     counted = sorted({way for one in rounds for way in one["counted_by"]})
     arrivals = [one["tokens_per_arrival"] for one in rounds if one["tokens_per_arrival"] is not None]
     late = [one["late_ms"]["p99"] for one in rounds]
+    client = max(one["client_cpu_share"] for one in rounds)
     short = sum(one["short_answers"] for one in rounds)
     facts = [
         ("server", told["server"] or "it does not say"),
         ("stack", stack["hash"] if stack else "it does not say"),
         ("tokens counted by", "; ".join(counted) or "-"),
         ("tokens an arrival", f"{min(arrivals):.2f} to {max(arrivals):.2f}" if arrivals else "-"),
-        ("client's CPU", f"at most {max(one['client_cpu_share'] for one in rounds):.0%} of a core"),
+        ("client's CPU", f"at most {client:.0%} of a core" + (TOO_BUSY if client > BUSY else "")),
         ("client late, p99", f"at most {max(late):.1f} ms"),
         ("machine", f"{machine['cpu']}, {machine['cores']} cores, {'quiet' if machine['quiet'] else 'NOT QUIET'}"),
     ]
