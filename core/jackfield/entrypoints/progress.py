@@ -11,11 +11,18 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+CALM_SECONDS = 0.5
+
 
 class StartProgress:
-    """A context manager. Call it with (what, done, total): `what` is a part's name, such as "loading weights"."""
+    """A context manager. Call it with (what, done, total): `what` is a part's name, such as "loading weights".
 
-    def __init__(self) -> None:
+    calm   no thread draws: what is measured meanwhile would pay for it. Drawn is when it is called, twice a second at most
+    """
+
+    def __init__(self, *, calm: bool = False) -> None:
+        self._calm = calm
+        self._drawn = 0.0
         self._stack = ExitStack()
         self._bars: Any = None
         self._tasks: dict[str, Any] = {}
@@ -29,6 +36,9 @@ class StartProgress:
                 self._tasks[what] = self._bars.add_task(what, total=total)
         if what in self._tasks:
             self._bars.update(self._tasks[what], completed=done, total=total)
+            if self._calm and (done in (0, total) or time.monotonic() - self._drawn >= CALM_SECONDS):
+                self._bars.refresh()
+                self._drawn = time.monotonic()
         if done >= total:
             log.info("%s: %d of %d in %.1f s", what, done, total, time.monotonic() - self._began[what])
 
@@ -47,4 +57,6 @@ class StartProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        self._bars = self._stack.enter_context(Progress(*columns, console=Console(stderr=True)))
+        self._bars = self._stack.enter_context(
+            Progress(*columns, console=Console(stderr=True), auto_refresh=not self._calm)
+        )

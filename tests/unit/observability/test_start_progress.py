@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 
 import pytest
 
@@ -30,7 +31,8 @@ def test_one_line_a_part_where_nobody_watches(
     assert capsys.readouterr() == ("", "")
 
 
-def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("calm", [False, True])
+def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, calm: bool) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -39,8 +41,10 @@ def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    with StartProgress() as progress:
+    with StartProgress(calm=calm) as progress:
         feed(progress)
+        drawing = [thread for thread in threading.enumerate() if type(thread).__name__ == "_RefreshThread"]
+        assert bool(drawing) is not calm
     shown = terminal.getvalue()
     assert "loading weights" in shown
     assert "3/3" in shown

@@ -84,7 +84,7 @@ def _rounds(
     with Engine.from_server_args(args, provenance) as engine:
         info = engine.get_server_info()
         machine = machine_facts(namespace.wait, settings=settings(os.environ))
-        with StartProgress() as tell:
+        with StartProgress(calm=True) as tell:
             kept, thrown = offline.measure(
                 engine,
                 work,
@@ -128,7 +128,7 @@ def _starts(
     explained = resolution_of(args, provenance, discover(files=args.plugin))
     assert explained.facts is not None
     machine = machine_facts(namespace.wait, settings=settings(os.environ))
-    with StartProgress() as tell:
+    with StartProgress(calm=True) as tell:
         vocab_size = explained.facts.config.vocab_size
         rounds = first_token.measure(work, vocab_size, flags_again(namespace), namespace.repeat, tell)
     seconds, memory = (

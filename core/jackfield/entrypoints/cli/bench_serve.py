@@ -140,7 +140,7 @@ def _measured(namespace: argparse.Namespace, loads: Sequence[Load], key: str | N
             ours=namespace.start,
             flush=endpoint.flush_cache if namespace.flush_cache else None,
         )
-        with StartProgress() as tell:
+        with StartProgress(calm=True) as tell:
             points = serving.measure(
                 target,
                 loads,
