@@ -14,6 +14,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST_SHIFT = 31
 
+_ALL = (1 << 64) - 1
 _FRACTION = (1 << 52) - 1
 _ONE = 0x3FF << 52  # the bits of 1.0
 
@@ -45,6 +46,37 @@ def uniforms(stream: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     # The bits become the fraction of a float64 in [1, 2): exact, and no conversion. The difference is exact too.
     bits.bitwise_right_shift_(12).bitwise_and_(_FRACTION).bitwise_or_(_ONE)
     return bits.view(torch.float64).sub_(1 - 2.0**-53)
+
+
+class HostNoise:
+    """The same numbers for the ids of one vocabulary, with NumPy and for one stream at a time. Not to be used by two threads.
+
+    offsets   uint64 [vocab]: what an id adds to its stream before the mixing
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self.offsets: NDArray[np.uint64] = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+
+    def hashes(self, stream: int, offsets: NDArray[np.uint64], out: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Of some of `offsets` [m], in `out` [m]; stream: an int64 or its bits."""
+        np.add(offsets, np.uint64(stream & _ALL), out=out)
+        shifted = np.empty_like(out)
+        for shift, factor in _ROUNDS:
+            np.right_shift(out, np.uint64(shift), out=shifted)
+            np.bitwise_xor(out, shifted, out=out)
+            np.multiply(out, np.uint64(factor), out=out)
+        np.right_shift(out, np.uint64(_LAST_SHIFT), out=shifted)
+        return np.bitwise_xor(out, shifted, out=out)
+
+    def uniforms(self, stream: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
+        """float64 [m] of these ids [m]."""
+        offsets = self.offsets[ids]
+        return uniforms_of(self.hashes(stream, offsets, offsets))
+
+
+def uniforms_of(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """The numbers that hashes stand for: exact, as `uniforms` makes them."""
+    return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _xor_shifted(bits: torch.Tensor, shift: int, shifted: torch.Tensor) -> None:

@@ -13,31 +13,30 @@ from collections.abc import Iterator
 import torch
 
 from jackfield.hookspecs import SamplingRows
+from jackfield.layers.host_sampling import sample_on_host
 from jackfield.layers.noise import uniforms
-from jackfield.layers.sampling_filters import drop_top, heaviest
+from jackfield.layers.sampling_filters import drop_top
 
-_LARGE = 4096  # vocabulary from which a look at the heaviest tokens pays
-_AT_ONCE_CPU = 1 << 16  # elements: the temporaries of one part stay in a core's cache
 _AT_ONCE = 1 << 24  # elements: enough to fill a GPU, while float64 temporaries stay at 128 MiB
 
 
 def sample(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
     """float32 [n, vocab] -> int64 [n]; -1 where a row's logits hold a NaN or +inf or nothing finite."""
+    return sample_on_host(logits, rows) if logits.device.type == "cpu" else sample_on_device(logits, rows)
+
+
+def sample_on_device(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+    """The same in operations over whole batches, which fit any device, and a GPU best."""
     largest, tokens = logits.max(dim=-1)  # NaN wins a maximum, so this one reduction finds every broken row
     if not rows.greedy:
         vocab = logits.shape[-1]
         ids = torch.arange(vocab, device=logits.device)
         sampled = rows.temperature > 0
         filters = sampled & ((rows.top_k < vocab) | (rows.top_p < 1))
-        few = logits.device.type == "cpu" and vocab >= _LARGE  # a GPU sorts faster than the host learns what was proven
         any_min_p = bool((rows.min_p > 0).any())  # it changes nothing in the rows where it is off, but takes time
         for chosen, filtered in ((sampled & ~filters, False), (filters, True)):
             for part in _parts(chosen, vocab):
                 weights = _weights(logits, largest, rows, part)
-                if filtered and few:
-                    part, weights = _draw_from_few(tokens, weights, rows, part)
-                    if part.numel() == 0:
-                        continue
                 if filtered:
                     drop_top(weights, rows.top_k[part], rows.top_p[part])
                 if any_min_p:
@@ -46,22 +45,10 @@ def sample(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
     return tokens.masked_fill(~torch.isfinite(largest), -1)
 
 
-def _draw_from_few(
-    tokens: torch.Tensor, weights: torch.Tensor, rows: SamplingRows, part: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw for the rows whose heaviest tokens prove what top-k and top-p leave; the other rows and their weights."""
-    left, ids, proven = heaviest(weights, rows.top_k[part], rows.top_p[part])
-    left.masked_fill_(left < rows.min_p[part, None], 0.0)
-    drawn = race(left, uniforms(rows.stream[part], ids))
-    tokens[part[proven]] = ids.gather(-1, drawn[:, None]).squeeze(-1)[proven]
-    return part[~proven], weights[~proven]
-
-
 def _parts(chosen: torch.Tensor, vocab: int) -> Iterator[torch.Tensor]:
     """Indices of the chosen rows, as many at once as their temporaries allow."""
     indices = chosen.nonzero().squeeze(-1)
-    at_once = _AT_ONCE_CPU if chosen.device.type == "cpu" else _AT_ONCE
-    step = max(1, at_once // vocab)
+    step = max(1, _AT_ONCE // vocab)
     for start in range(0, indices.numel(), step):
         yield indices[start : start + step]
 
