@@ -78,6 +78,15 @@ class ArgFields(BaseModel):
         "them and the run is not in float32; none: all are decoded to --dtype; gguf: they must stay packed; w8a8_int8: int8 with "
         "one scale a row, and int8 activations.",
     )
+    weight_cache_dir: Annotated[Text, BeforeValidator(path_text), Option(MODEL, "DIR")] = Field(
+        default=AUTO,
+        description="Where packed weights are kept for later starts, if the ops plugin exports them; auto: the user's cache "
+        "directory; none: nothing is kept.",
+    )
+    weight_cache_size: Annotated[PositiveNumber, Option(MODEL, "GIB")] = Field(
+        default=16.0,
+        description="Most room that kept weights take, in GiB; those that were not used for longest go first.",
+    )
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(MODEL)] = Field(
         default="auto", description="Where the model runs; auto: a CUDA device if there is one, else the CPU."
     )

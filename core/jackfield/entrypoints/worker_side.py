@@ -11,6 +11,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
+from jackfield.entrypoints.weight_cache import weight_cache
 from jackfield.entrypoints.worker_meter import metered_worker
 from jackfield.hookspecs import (
     BatchFault,
@@ -119,6 +120,7 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource, m
         ops_encodings=frozenset({"plain", *form.packed}),
         packed_only=form.strict,
         quantization=form.quantization,
+        weight_cache=weight_cache(plan.args, loaded.plugin("ops").selected, loaded.plugin("loader").selected),
     )
 
 

@@ -91,6 +91,11 @@ class ModelSource(ABC):
         nameless = {} if files.chat_template is None else {"default": files.chat_template}
         return {**files.chat_templates, **nameless}
 
+    def files(self) -> tuple[Path, ...]:
+        """The files whose bytes decide what `weights` gives, in a fixed order; empty where it cannot say, and then nothing that
+        is made of the weights is kept for a later start. Raises ModelSourceError."""
+        return ()
+
     @abstractmethod
     def weights(self, shard: Shard) -> Iterator[Weight]:
         """Every tensor once, unsharded (the layers cut out their part); all headers and sizes are checked by the call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -297,6 +298,20 @@ class VirtualClock(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightCache:
+    """Where a worker may keep packed weights on disk for later starts (`Ops.export`).
+
+    directory   need not exist yet
+    max_bytes   of all that is kept there
+    owner       whose work the weights are: a text that changes with the code of the ops plugin and of the loader
+    """
+
+    directory: Path
+    max_bytes: int
+    owner: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerStack:
     """The plugins that a model-running worker builds on, as makers: each hands the context to the plugin chosen.
 
@@ -307,6 +322,7 @@ class WorkerStack:
                  the ops plugin's manifest declares them and the run allows it; others are decoded at loading
     packed_only  a linear weight in a packed encoding that would have to be decoded is refused
     quantization   for `OpsContext.quantization`
+    weight_cache   None: nothing is kept
     """
 
     source: ModelSource
@@ -320,6 +336,7 @@ class WorkerStack:
     ops_encodings: frozenset[str] = frozenset({"plain"})
     packed_only: bool = False
     quantization: str | None = None
+    weight_cache: WeightCache | None = None
 
 
 AttentionContextFields = Mapping[str, Any]

@@ -26,7 +26,7 @@ from jackfield.hookspecs import (
 )
 from jackfield.layers.embedding import VocabEmbedding
 from jackfield.layers.head import TiedHead, VocabHead
-from jackfield.layers.linear import FusedLinear, LinearPart, Packing, PlainLinear
+from jackfield.layers.linear import FusedLinear, Kept, LinearPart, Packing, PlainLinear
 from jackfield.layers.loading import Expected, WeightRouter
 from jackfield.layers.norm import AffineLayerNorm, RMSNorm
 from jackfield.layers.rope_config import parse_rope
@@ -41,6 +41,7 @@ class TorchBuilder:
     device, dtype   torch names of the run
     encodings       weight encodings in which `ops` gets linear weights; others are decoded while loading
     packed_only     a linear weight in a packed encoding that would have to be decoded is rejected
+    kept            packed weights of earlier runs, and where this one's go; None: all are made here
     max_context     longest sequence of this run; None: the model's own. Sizes the rotary tables and decides the
                     rotations of the types that depend on the length (`jackfield.layers.rotary`)
     """
@@ -55,6 +56,7 @@ class TorchBuilder:
         dtype: str,
         encodings: Collection[str] = ("plain",),
         packed_only: bool = False,
+        kept: Kept | None = None,
         max_context: int | None = None,
     ) -> None:
         self.shape = shape
@@ -63,7 +65,7 @@ class TorchBuilder:
         self.device = device
         self.dtype = torch_dtype(dtype)
         self.packing = Packing(
-            ops=ops, encodings=frozenset(encodings), device=device, dtype=self.dtype, packed_only=packed_only
+            ops=ops, encodings=frozenset(encodings), device=device, dtype=self.dtype, packed_only=packed_only, kept=kept
         )
         self.max_context = max_context or shape.max_context
         self.router = WeightRouter()
@@ -79,11 +81,16 @@ class TorchBuilder:
         )
 
         def accept(weight: Weight) -> None:
-            made.accept(weight)
-            if name in self._on_embedding:
-                self._on_embedding[name].accept_embedding(weight)
+            tied = self._on_embedding.get(name)
+            if tied is None:
+                made.accept(weight)
+            else:
+                tied.accept_embedding(weight)
 
-        self.router.expect(name, Expected((vocab_size, hidden_size), accept))
+        def present() -> bool:
+            return name in self._on_embedding and self._on_embedding[name].embedding_is_there()
+
+        self.router.expect(name, Expected((vocab_size, hidden_size), accept, present=present))
         return made
 
     def head(
@@ -102,7 +109,9 @@ class TorchBuilder:
                 raise TypeError("a head can be tied only to an embedding that this builder made")
             tied = TiedHead(name, tied_to, packing=self.packing, soft_cap=soft_cap)
             self._on_embedding[tied_to.name] = tied
-            self.router.expect(name, Expected(shape, tied.accept_duplicate, required=False))
+            # The two were compared when the one was kept.
+            there = tied.embedding_is_there
+            self.router.expect(name, Expected(shape, tied.accept_duplicate, required=False, present=there))
             return tied
         made = VocabHead(vocab_size, shard=self.shard, soft_cap=soft_cap)
         rows = vocab_share(vocab_size, self.shard)
@@ -246,7 +255,7 @@ class TorchBuilder:
     def _linear(self, parts: list[LinearPart], install: Callable[[Any], None]) -> None:
         fused = FusedLinear(parts, packing=self.packing, install=install)
         for part in parts:
-            self.router.expect(part.name, Expected(part.shape, fused.accept))
+            self.router.expect(part.name, Expected(part.shape, fused.accept, present=lambda: fused.present))
 
     def _biases(self, parts: list[tuple[str, int, Span]]) -> torch.Tensor:
         """One vector of the biases of a fused column-parallel layer; (name, whole size, this rank's part) each."""

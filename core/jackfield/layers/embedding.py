@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from jackfield.hookspecs import ForwardContext, Shard, Weight
@@ -10,7 +12,13 @@ from jackfield.layers.weight_reader import copy_rows
 
 
 class VocabEmbedding:
-    """Implements `Embedding`. The table is kept decoded, [this rank's ids, hidden], in the run's dtype."""
+    """Implements `Embedding`. The table is kept decoded, [this rank's ids, hidden], in the run's dtype, unless the operators look
+    up rows in a tied head's packed weight.
+
+    table    None until either is there
+    """
+
+    table: Any = None
 
     def __init__(
         self,
@@ -28,12 +36,21 @@ class VocabEmbedding:
         self.hidden_size = hidden_size
         self.shard = shard
         self.span = vocab_share(vocab_size, shard)
-        self.table = torch.empty(self.span[1] - self.span[0], hidden_size, device=device, dtype=dtype)
+        self.device = device
+        self.dtype = dtype
         # A factor of the lookup, not of the table: a tied head needs the table as it is.
         self.scale = None if scale == 1.0 else torch.tensor(scale, device=device, dtype=dtype)
 
     def accept(self, weight: Weight) -> None:
-        copy_rows(self.table, weight, self.span)
+        """Decode this rank's part, unless there is something to look up in already."""
+        if self.table is None:
+            table = torch.empty(self.span[1] - self.span[0], self.hidden_size, device=self.device, dtype=self.dtype)
+            copy_rows(table, weight, self.span)
+            self.table = table
+
+    def look_up_in(self, packed: Any) -> None:
+        """A packed weight [this rank's ids, hidden] for which `Ops.looks_up` is true."""
+        self.table = packed
 
     def __call__(self, ids: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """int64 [n] -> [n, hidden]."""
@@ -45,7 +62,7 @@ class VocabEmbedding:
             return ctx.ops.embedding(ids, self.table)
         first, last = self.span
         mine = (ids >= first) & (ids < last)
-        found = torch.zeros(ids.shape[0], self.hidden_size, device=self.table.device, dtype=self.table.dtype)
+        found = torch.zeros(ids.shape[0], self.hidden_size, device=self.device, dtype=self.dtype)
         if last > first:
             looked_up = ctx.ops.embedding((ids - first).clamp(0, last - first - 1), self.table)
             found = torch.where(mine[:, None], looked_up, found)

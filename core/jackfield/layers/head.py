@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import DenseWeight, ForwardContext, Shard, Weight
+from jackfield.hookspecs import ForwardContext, Shard, Weight
 from jackfield.layers.embedding import VocabEmbedding
 from jackfield.layers.linear import FusedLinear, LinearPart, Packing
 from jackfield.layers.shards import vocab_share
@@ -41,7 +41,7 @@ class VocabHead:
 
 
 class TiedHead(VocabHead):
-    """A head that is the embedding. It stays packed for the product when the checkpoint and the operators allow it.
+    """A head that is the embedding, kept once where the operators look up rows in what they packed.
 
     A tensor under the head's own name is compared with the embedding in the run's dtype; it is then forgotten.
     """
@@ -58,43 +58,50 @@ class TiedHead(VocabHead):
         self.name = name
         self.embedding = embedding
         self.packing = packing
-        self.duplicate: Weight | None = None
+        self.first: Weight | None = None
+        shape = (self.vocab_size, embedding.hidden_size)
+        part = LinearPart(name=embedding.name, shape=shape, rows=self.span, columns=(0, shape[1]))
+        self.linear = FusedLinear([part], packing=packing, install=self.install)
+
+    def install(self, packed: Any) -> None:
+        super().install(packed)
+        if self.packing.ops.looks_up(packed):
+            self.embedding.look_up_in(packed)
+
+    def embedding_is_there(self) -> bool:
+        """Both came from an earlier run."""
+        return self.linear.present and self.embedding.table is not None
 
     def accept_embedding(self, weight: Weight) -> None:
-        """The embedding's tensor has come, and its table is filled."""
-        if weight.encoding != "plain" and (weight.encoding in self.packing.encodings or self.packing.packed_only):
-            shape = (self.vocab_size, self.embedding.hidden_size)
-            part = LinearPart(name=weight.name, shape=shape, rows=self.span, columns=(0, shape[1]))
-            FusedLinear([part], packing=self.packing, install=self.install).accept(weight)
-        else:
-            table = self.embedding.table
-            self.install(
-                self.packing.ops.pack(
-                    DenseWeight(encoding="plain", out_features=table.shape[0], in_features=table.shape[1], data=table)
-                )
-            )
-        if self.duplicate is not None:
-            duplicate, self.duplicate = self.duplicate, None
-            self._compare(duplicate)
+        """The embedding's tensor: packed for the product, and decoded for lookups if need be. Raises BadWeight."""
+        if not self.linear.present:
+            self.linear.accept(weight)
+        self.embedding.accept(weight)
+        self._compare(weight)
 
     def accept_duplicate(self, weight: Weight) -> None:
         """A tensor under the head's own name: compared now, or when the embedding comes. Raises BadWeight."""
-        if self.packed is None:
-            self.duplicate = weight
-        else:
-            self._compare(weight)
+        self._compare(weight)
 
     def _compare(self, weight: Weight) -> None:
-        table = self.embedding.table
-        step = max(1, BLOCK_ELEMENTS // table.shape[1])
-        for first in range(0, table.shape[0], step):
-            mine = table[first : first + step]
-            theirs = torch.empty_like(mine)
-            start = self.span[0] + first
-            copy_rows(theirs, weight, (start, start + mine.shape[0]))
-            if not torch.equal(mine, theirs):
+        """The second of the two that comes with the first."""
+        if self.first is None:
+            self.first = weight
+            return
+        first, self.first = self.first, None
+        width = self.embedding.hidden_size
+        step = max(1, BLOCK_ELEMENTS // width)
+        for start in range(*self.span, step):
+            rows = (start, min(start + step, self.span[1]))
+            one, other = (
+                torch.empty(rows[1] - start, width, device=self.embedding.device, dtype=self.embedding.dtype)
+                for _ in range(2)
+            )
+            copy_rows(one, first, rows)
+            copy_rows(other, weight, rows)
+            if not torch.equal(one, other):
                 raise BadWeight(
                     f"differs from {self.embedding.name}, although the config ties the two (tie_word_embeddings); "
                     "one of them is wrong: set tie_word_embeddings to false if the head is its own",
-                    name=weight.name,
+                    name=self.name,
                 )

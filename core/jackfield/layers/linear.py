@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -29,6 +29,10 @@ class LinearPart:
     rows: Span
     columns: Span
 
+    def __str__(self) -> str:
+        """The tensor and the part of it: "o.weight[0:576,0:576]"."""
+        return f"{self.name}[{self.rows[0]}:{self.rows[1]},{self.columns[0]}:{self.columns[1]}]"
+
     @property
     def num_rows(self) -> int:
         return self.rows[1] - self.rows[0]
@@ -38,6 +42,18 @@ class LinearPart:
         return self.columns[1] - self.columns[0]
 
 
+class Kept(Protocol):
+    """Packed weights that outlive the run, by names that say which part of which tensors they are."""
+
+    def take(self, name: str) -> Any | None:
+        """A packed weight, or None."""
+        ...
+
+    def put(self, name: str, packed: Any) -> None:
+        """Keep one that `take` did not have."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Packing:
     """What all linear layers of a model are packed with.
@@ -45,6 +61,7 @@ class Packing:
     encodings       in which `ops` gets weights; others are decoded to `dtype`
     device, dtype   of the run
     packed_only     a weight in a packed encoding that would have to be decoded is rejected
+    kept            where packed weights come from and go to; None: they are always made
     """
 
     ops: Ops
@@ -52,6 +69,16 @@ class Packing:
     device: str
     dtype: torch.dtype
     packed_only: bool = False
+    kept: Kept | None = None
+
+    def take(self, name: str) -> Any | None:
+        """What is kept under a name, if anything."""
+        return None if self.kept is None else self.kept.take(name)
+
+    def put(self, name: str, packed: Any) -> None:
+        """Keep it, if there is where."""
+        if self.kept is not None:
+            self.kept.put(name, packed)
 
 
 class FusedLinear:
@@ -59,6 +86,8 @@ class FusedLinear:
 
     Until then it holds the parts' records, which are views of a mapped file, so that nothing is copied twice. Parts stay
     packed only if the operators take their encodings, alone or mixed, and no shard cuts a block.
+
+    present    the whole was kept from an earlier run and is installed: no part needs to be read
     """
 
     def __init__(self, parts: Sequence[LinearPart], *, packing: Packing, install: Callable[[Any], None]) -> None:
@@ -66,13 +95,20 @@ class FusedLinear:
         self.packing = packing
         self.install = install
         self.held: dict[str, Weight] = {}
+        self.name = "+".join(str(part) for part in self.parts)
+        kept = packing.take(self.name)
+        self.present = kept is not None
+        if kept is not None:
+            install(kept)
 
     def accept(self, weight: Weight) -> None:
         """Take one part, already checked against its shape. Raises BadWeight for one that may not be decoded."""
         self.held[weight.name] = weight
         if len(self.held) == len(self.parts):
-            self.install(self._pack())
+            packed = self._pack()
+            self.install(packed)
             self.held.clear()
+            self.packing.put(self.name, packed)
 
     def _pack(self) -> Any:
         ops = self.packing.ops

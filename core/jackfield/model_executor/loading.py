@@ -10,6 +10,7 @@ import torch
 from jackfield.hookspecs import Model, ModelSourceError, Ops, Shard, Weight, WorkerStack
 from jackfield.layers.builder import TorchBuilder
 from jackfield.model_executor.dtypes import dtype_name
+from jackfield.model_executor.weight_cache.kept import KeptWeights, kept_weights
 
 Progress = Callable[[str, int, int], None]
 
@@ -28,6 +29,28 @@ def load_model(
 
     progress    called with ("loading weights", tensors so far, of how many)
     """
+    kept = kept_weights(stack, ops=ops, shard=shard, device=str(device), dtype=dtype_name(dtype))
+    try:
+        model = _filled(stack, shard, ops, device, dtype, max_context, progress, kept)
+    except BaseException:
+        if kept is not None:
+            kept.drop()
+        raise
+    if kept is not None:
+        kept.finish()
+    return model
+
+
+def _filled(
+    stack: WorkerStack,
+    shard: Shard,
+    ops: Ops,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_context: int,
+    progress: Progress | None,
+    kept: KeptWeights | None,
+) -> Model:
     builder = TorchBuilder(
         shape=stack.shape,
         shard=shard,
@@ -36,6 +59,7 @@ def load_model(
         dtype=dtype_name(dtype),
         encodings=stack.ops_encodings,
         packed_only=stack.packed_only,
+        kept=kept,
         max_context=max_context,
     )
     model = model_class(stack.model.model)(stack.config, builder)

@@ -68,6 +68,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "plugin_allow": ("a, b", ("a", "b")),
     "plugin_deny": ("a, cache.Radix", ("a", "cache.radix")),
     "quantization": ("W8A8-int8", "w8a8_int8"),
+    "weight_cache_size": ("2.5", 2.5),
     "dtype": ("float32", "float32"),
     "device": ("cpu", "cpu"),
     "topology": ("inline", "inline"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jackfield_models_loaders.gguf_header import GgufHeader, GgufTensor
 from jackfield_models_loaders.gguf_metadata import Metadata
 from jackfield_models_loaders.gguf_tokenizer import chat_templates, make_tokenizer
 from jackfield_models_loaders.json_file import merged
+from jackfield_models_loaders.mapped_file import forgetting
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.([a-z0-9_]+)\.(weight|bias)")
 
@@ -42,6 +44,9 @@ class GgufSource(ModelSource):
         nameless, named = chat_templates(self.metadata)
         return named if nameless is None else {**named, "default": nameless}
 
+    def files(self) -> tuple[Path, ...]:
+        return (self.path,)
+
     def weights(self, shard: Shard) -> Iterator[Weight]:
         name, row = find_architecture(self.metadata)
         plan = [(self._hf_name(row, tensor), tensor) for tensor in self.header.tensors.values()]
@@ -50,8 +55,8 @@ class GgufSource(ModelSource):
             self._check(tensor, heads)
             if row.gemma and _is_norm(tensor) and tensor.type.name != "f32":
                 raise ModelSourceError(f"{self.path}: tensor {tensor.name!r} is {tensor.type.name}, not f32")
-        return (
-            self._weight(hf_name, tensor, heads, less_one=row.gemma and _is_norm(tensor))
+        return forgetting(
+            (self.header.file, tensor.nbytes, self._weight(hf_name, tensor, heads, row.gemma and _is_norm(tensor)))
             for hf_name, tensor in plan
             if hf_name is not None
         )
@@ -95,20 +100,49 @@ class GgufSource(ModelSource):
                 f"{count} heads; fetch the file again"
             )
 
-    def _weight(self, name: str, tensor: GgufTensor, heads: Mapping[str, int], *, less_one: bool = False) -> Weight:
+    def _weight(self, name: str, tensor: GgufTensor, heads: Mapping[str, int], less_one: bool) -> Weight:
         data = self.header.data(tensor)
-        if less_one:
-            data = (data.reshape(-1).view(np.float32) - np.float32(1)).view(np.uint8)
-        count = heads.get(_stem(tensor))
-        if count is not None:
-            data = _halves(data, tensor, count)
         dtype = PLAIN_DTYPES.get(tensor.type.name)
-        if dtype is not None:
-            return Weight(
-                name=name, encoding="plain", dtype=dtype, shape=tensor.shape, parts={"data": data.reshape(-1)}
-            )
-        # ggml's blocks decode to float32
-        return Weight(name=name, encoding=tensor.type.name, dtype="float32", shape=tensor.shape, parts={"data": data})
+        plain = dtype is not None
+        if plain:
+            data = data.reshape(-1)
+        count = heads.get(_stem(tensor))
+        parts: Mapping[str, NDArray[np.uint8]] = {"data": data}
+        if less_one:
+            parts = MadeWhenRead("data", lambda: (data.view(np.float32) - np.float32(1)).view(np.uint8))
+        elif count is not None:
+            parts = MadeWhenRead("data", lambda: _halves(data, tensor, count))
+        return Weight(
+            name=name,
+            encoding="plain" if plain else tensor.type.name,
+            dtype=dtype or "float32",  # ggml's blocks decode to float32
+            shape=tensor.shape,
+            parts=parts,
+        )
+
+
+class MadeWhenRead(Mapping[str, NDArray[np.uint8]]):
+    """A weight's only part, which differs from the file and is made when somebody asks for it: nobody does for a weight whose
+    packed form is kept."""
+
+    def __init__(self, name: str, make: Callable[[], NDArray[np.uint8]]) -> None:
+        self._name = name
+        self._make = make
+
+    def __getitem__(self, name: str) -> NDArray[np.uint8]:
+        if name != self._name:
+            raise KeyError(name)
+        return self._made
+
+    @cached_property
+    def _made(self) -> NDArray[np.uint8]:
+        return self._make()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self._name,))
+
+    def __len__(self) -> int:
+        return 1
 
 
 def _is_norm(tensor: GgufTensor) -> bool:

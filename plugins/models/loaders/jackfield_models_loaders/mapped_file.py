@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import ModelSourceError
+
+HELD_BYTES = 32 * 2**20
+"""So much of a file that was handed out stays in memory; what takes weights has made something of them by then."""
+
+Given = TypeVar("Given")
 
 
 class MappedFile:
@@ -28,6 +35,27 @@ class MappedFile:
         except OSError as error:
             raise ModelSourceError(f"{path}: cannot be opened: {error.strerror or error}") from error
 
+    def forget(self) -> None:
+        """Give up the memory of pages that were read. They are read again, most likely out of the system's cache, where somebody
+        still looks at a view."""
+        self.map.madvise(mmap.MADV_DONTNEED)
+
     def view(self, start: int, nbytes: int) -> NDArray[np.uint8]:
         """uint8 [nbytes], no copy. The caller has checked the bounds."""
         return np.frombuffer(self.map, dtype=np.uint8, count=nbytes, offset=start)
+
+
+def forgetting(given: Iterable[tuple[MappedFile, int, Given]]) -> Iterator[Given]:
+    """Hand out the last of (file, bytes of it, what was made of them), and give up the memory behind, so that a model that is
+    loaded does not lie in memory twice."""
+    file: MappedFile | None = None
+    held = 0
+    for owner, nbytes, one in given:
+        if file is not None and (owner is not file or held >= HELD_BYTES):
+            file.forget()
+            held = 0
+        file = owner
+        held += nbytes
+        yield one
+    if file is not None:
+        file.forget()

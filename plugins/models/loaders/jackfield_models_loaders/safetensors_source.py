@@ -11,6 +11,7 @@ from jackfield.hookspecs import ModelSource, ModelSourceError, Shard, TokenizerF
 from jackfield_models_loaders.hf_config import read_config
 from jackfield_models_loaders.hf_tokenizer import read_chat_templates, read_tokenizer
 from jackfield_models_loaders.json_file import merged, read_object
+from jackfield_models_loaders.mapped_file import forgetting
 from jackfield_models_loaders.safetensors_header import PLAIN_DTYPES, SafetensorsFile, StoredTensor
 
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -41,6 +42,12 @@ class SafetensorsSource(ModelSource):
     def chat_templates(self) -> Mapping[str, str]:
         return read_chat_templates(self.directory)
 
+    def files(self) -> tuple[Path, ...]:
+        found = _weight_file(self.path)
+        if not found.name.endswith(INDEX_SUFFIX):
+            return (found,)
+        return (found, *(found.parent / name for name in sorted(set(_read_index(found).values()))))
+
     def weights(self, shard: Shard) -> Iterator[Weight]:
         plan = [(file, tensor) for file, tensor in self._plan() if not _counts(tensor)]
         for file, tensor in plan:
@@ -49,7 +56,7 @@ class SafetensorsSource(ModelSource):
                     f"{file.path}: tensor {tensor.name!r} has the dtype {tensor.dtype}; "
                     f"{', '.join(PLAIN_DTYPES)} can be read: use a checkpoint that is not quantised"
                 )
-        return (_weight(file, tensor) for file, tensor in plan)
+        return forgetting((file.file, tensor.nbytes, _weight(file, tensor)) for file, tensor in plan)
 
     def _plan(self) -> list[tuple[SafetensorsFile, StoredTensor]]:
         """Every tensor with its file, in file order, all headers checked."""

@@ -49,6 +49,8 @@ def make_gguf(tmp_path: Path) -> GgufMaker:
         *,
         architecture: str = "llama",
         kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
+        embedding_kind: gguf.GGMLQuantizationType | None = None,
+        head_kind: gguf.GGMLQuantizationType | None = None,
         tied: bool = True,
         bias: bool = False,
         pre: str | None = "smollm",
@@ -86,11 +88,11 @@ def make_gguf(tmp_path: Path) -> GgufMaker:
         metadata(writer)
         plain = gguf.GGMLQuantizationType.F32
         shapes: dict[str, tuple[tuple[int, ...], gguf.GGMLQuantizationType]] = {
-            "token_embd.weight": ((vocab, HIDDEN), kind),
+            "token_embd.weight": ((vocab, HIDDEN), embedding_kind or kind),
             "output_norm.weight": ((HIDDEN,), plain),
         }
-        if not tied:
-            shapes["output.weight"] = ((vocab, HIDDEN), kind)
+        if not tied or head_kind is not None:
+            shapes["output.weight"] = ((vocab, HIDDEN), head_kind or kind)
         for layer in range(LAYERS):
             rows = {"attn_q": HEADS * HEAD_SIZE, "attn_k": KV_HEADS * HEAD_SIZE, "attn_v": KV_HEADS * HEAD_SIZE}
             rows |= {"attn_output": HIDDEN, "ffn_gate": INNER, "ffn_up": INNER, "ffn_down": HIDDEN}

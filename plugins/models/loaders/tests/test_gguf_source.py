@@ -18,6 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from jackfield.hookspecs import LoaderContext, ModelSourceError, Shard, Weight
 from jackfield.layers.quantization import ENCODINGS
 from jackfield_models_loaders import gguf as plugin
+from jackfield_models_loaders import gguf_source
 from jackfield_models_loaders.ggml_types import PACKED_ENCODINGS, PLAIN_DTYPES
 from jackfield_models_loaders.gguf_source import GgufSource
 
@@ -163,7 +164,46 @@ def test_config_in_full(make_gguf: Maker) -> None:
         "dtype": "bfloat16",
         "bos_token_id": 0,
         "eos_token_id": 1,
+        "weight_encodings": ["q8_0"],
     }
+
+
+def test_config_names_the_packed_encodings_of_what_is_multiplied(make_gguf: Maker) -> None:
+    def encodings(name: str, **more: Any) -> Any:
+        return GgufSource(make_gguf(name, **more)).config().get("weight_encodings")
+
+    odd = {"blk.0.extra.weight": np.ones((2, 2), dtype=np.float32)}
+    assert encodings("f16", kind=Kind.F16) is None
+    assert encodings("f32", kind=Kind.F32, tensors=odd) is None
+    assert encodings("q4_1", kind=Kind.Q4_1) == ["q4_1"]
+    # An embedding that has a head beside it is only looked up.
+    assert encodings("two", kind=Kind.Q4_1, head_kind=Kind.Q8_0) == ["q4_1", "q8_0"]
+    assert encodings("looked up", kind=Kind.Q4_1, tied=False, embedding_kind=Kind.Q8_0) == ["q4_1"]
+    assert encodings("tied", kind=Kind.Q4_1, embedding_kind=Kind.Q8_0) == ["q4_1", "q8_0"]
+
+
+def test_the_file_is_named_for_what_is_kept_of_its_weights(make_gguf: Maker) -> None:
+    path = make_gguf()
+    assert GgufSource(path).files() == GgufSource(path.parent).files() == (path,)
+
+
+def test_reordered_rows_are_made_only_when_they_are_read(make_gguf: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    halves = gguf_source._halves
+
+    def counted(data: Any, tensor: Any, heads: int) -> Any:
+        made.append(tensor.name)
+        return halves(data, tensor, heads)
+
+    monkeypatch.setattr(gguf_source, "_halves", counted)
+    found = {one.name: one for one in GgufSource(make_gguf()).weights(Shard())}
+    assert made == []
+    query = found["model.layers.1.self_attn.q_proj.weight"]
+    assert query.parts["data"] is query.parts["data"]
+    assert made == ["blk.1.attn_q.weight"]
+    assert list(query.parts) == ["data"]
+    with pytest.raises(KeyError):
+        query.parts["scale"]
 
 
 def test_config_says_what_the_file_says(make_gguf: Maker) -> None:

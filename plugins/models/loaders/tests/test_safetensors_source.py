@@ -210,6 +210,15 @@ def write_shards(directory: Path, weight_map: Any, *, index: str = "model.safete
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 
 
+def test_all_files_of_the_weights_are_named_for_what_is_kept_of_them(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "model.safetensors").write_bytes(b"")
+    assert SafetensorsSource(tmp_path / "one").files() == (tmp_path / "one" / "model.safetensors",)
+    write_shards(tmp_path, {"a": "b.safetensors", "b": "a.safetensors", "c": "b.safetensors"})
+    names = ("model.safetensors.index.json", "a.safetensors", "b.safetensors")
+    assert SafetensorsSource(tmp_path).files() == tuple(tmp_path / name for name in names)
+
+
 @pytest.mark.parametrize("name", ["../x.safetensors", "/x.safetensors", "..", "sub/x.safetensors", "a\\b", "", 5, None])
 def test_an_index_cannot_point_out_of_its_directory(tmp_path: Path, name: object) -> None:
     write_shards(tmp_path, {"a": ONE, "b": name})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -25,6 +26,9 @@ class TorchOps(Ops):
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         return functional.linear(x, weight, bias)
+
+    def looks_up(self, packed: Any) -> bool:
+        return isinstance(packed, torch.Tensor)
 
     def norm(
         self, x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
