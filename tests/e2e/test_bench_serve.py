@@ -202,6 +202,15 @@ def test_texts_come_from_the_servers_tokenizer(capsys: pytest.CaptureFixture[str
     assert max(map(int, body["prompt"].split())) <= 22500
 
 
+def test_a_server_says_what_it_is_as_far_as_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    named = {"/v1/models": {"data": [{"id": "m", "owned_by": "other"}]}, "/version": {"version": "1.2"}}
+    for others, name in ((named, "other 1.2"), ({"/version": "?", "/server_info": {"version": "3"}}, "BaseHTTP")):
+        with Endpoint(None, lambda number, body: answered([0.0]), others) as server:
+            found = told(capsys, "--base-url", server.url, *ONE_ROUND, "--requests", "1")
+        assert found["server"].startswith(name)
+        assert found["stack"] is None
+
+
 def test_a_server_without_a_tokenizer_route_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with Endpoint(None, lambda number, body: answered([0.0]), {"/detokenize": None}) as server:
         text = refusal(capsys, "--base-url", server.url, *ONE_ROUND, "--api", "openai-chat")

@@ -52,7 +52,7 @@ class Endpoint:
     def facts(self) -> dict[str, Any]:
         """server: what it calls itself; stack and args, of a server that tells them."""
         answer = self._send("GET", "/server_info")
-        told: dict[str, Any] = {"server": answer.headers.get("server", ""), "stack": None, "args": None}
+        told: dict[str, Any] = {"server": self._name(answer.headers.get("server", "")), "stack": None, "args": None}
         try:
             info = answer.json() if answer.status_code == 200 else {}
             told |= {
@@ -63,6 +63,19 @@ class Endpoint:
         except (ValueError, KeyError, TypeError):
             pass  # another server, whose /server_info, if it has one, tells other things
         return told
+
+    def _name(self, header: str) -> str:
+        """The owner of its models, as servers call themselves there, with their version if they have a route for it."""
+        said = []
+        for path, *keys in (("/v1/models", "data", 0, "owned_by"), ("/version", "version")):
+            try:
+                told = self._send("GET", str(path)).json()
+                for key in keys:
+                    told = told[key]
+            except (ValueError, KeyError, IndexError, TypeError):
+                continue  # it does not say
+            said.append(str(told))
+        return " ".join(said) or header
 
     def flush_cache(self) -> None:
         """Empty its prefix cache, where it has SGLang's route for it."""
