@@ -22,6 +22,7 @@ STACK = {"hash": "a" * 64, "plugins": {"ops.torch": {"distribution": "x 1", "opt
 def offline(speeds: Sequence[float], ttft: Sequence[float] = (1.0,), **changes: Any) -> dict[str, Any]:
     parts = {
         "label": "",
+        "rounds": [],
         "model": "m",
         "workload": workload("decode").facts(),
         "machine": MACHINE,
@@ -164,6 +165,8 @@ def test_json(compared: Any) -> None:
         (serve({1: [1.0]}), serve({2: [1.0]}), "no figure of the same load in common: 1 at a time and 2 at a time"),
         (offline([1.0]), "{", "is no JSON document"),
         (offline([1.0]), "[]", "is not what `jackfield bench` writes"),
+        (offline([1.0]), {"schema": 1, "kind": ["offline"]}, "is not what `jackfield bench` writes"),
+        (offline([1.0]), {"schema": 1, "kind": "serve", "api": ""}, "is not whole: label, model, workload"),
         (offline([1.0]), {"results": 5}, "is not what `jackfield bench` writes"),
         (offline([1.0]), {**offline([1.0]), "schema": 2}, "has schema 2, and 1 is what this version reads"),
     ],

@@ -21,7 +21,10 @@ SCHEMA = 1
 
 STDIO = "-"
 
-KINDS = ("offline", "serve")
+_OF_ALL = ("label", "model", "workload", "machine", "versions", "stack", "args")
+
+KINDS = {"offline": (*_OF_ALL, "results", "rounds"), "serve": (*_OF_ALL, "server", "api", "limits", "loads")}
+"""Kind -> what a reader may count on."""
 
 
 def document(kind: str, **parts: Any) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def read(file: str) -> dict[str, Any]:
         raise ConfigurationError(f"bench: {file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ConfigurationError(f"bench: {file} is no JSON document: {error}") from error
-    if not isinstance(told, dict) or "schema" not in told or told.get("kind") not in KINDS:
+    if not isinstance(told, dict) or "schema" not in told or told.get("kind") not in list(KINDS):
         raise ConfigurationError(
             f"bench: {file} is not what `jackfield bench` writes with --json: `schema`, or a `kind` of {' or '.join(KINDS)}, is "
             "missing"
@@ -92,4 +95,6 @@ def read(file: str) -> dict[str, Any]:
             f"bench: {file} has schema {told['schema']}, and {SCHEMA} is what this version reads: measure anew, or read it with "
             f"{told.get('made_by', 'the version that wrote it')}"
         )
+    if missing := [name for name in KINDS[told["kind"]] if name not in told]:
+        raise ConfigurationError(f"bench: {file} is not whole: {', '.join(missing)} is missing")
     return told
