@@ -29,6 +29,12 @@ def test_the_coarse_divergence_is_at_most_that_of_the_whole_distributions(script
     assert (coarse > 0).all()
 
 
+def test_the_greatest_difference_is_among_the_references_likeliest(scripts: SimpleNamespace) -> None:
+    exact = np.log([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]])
+    other = exact + np.array([[0.1, -0.2, 0.0, 5.0], [5.0, np.nan, np.nan, 0.3]])
+    assert scripts.accuracy.apart(exact, other, count=2) == pytest.approx([0.2, 0.3])
+
+
 def window(scripts: SimpleNamespace, *chosen: float) -> object:
     return scripts.accuracy.Window(
         np.array(chosen), np.zeros((len(chosen), 1), dtype=np.int64), np.zeros((len(chosen), 1))
@@ -55,6 +61,9 @@ def test_ours_and_theirs_are_held_against_the_reference(scripts: SimpleNamespace
     ours = scripts.accuracy.Window(near[:, 0], likeliest, near[:, :256])
     figures = scripts.accuracy.against_reference([ids], [ours], [exact], [far])
     assert figures["bf16_greatest"].value == pytest.approx(0.1)
+    assert figures["bf16_greatest"].met is None
+    assert figures["bf16_difference"].value == pytest.approx(0.1)
+    assert figures["bf16_difference"].met
     assert figures["bf16_kl"].value < 0.1
     assert figures["bf16_kl"].met
     assert figures["bf16_perplexity"].value == pytest.approx(math.exp(-0.001))
