@@ -26,6 +26,9 @@ from jackfield.stack.runtime.metering import Meter
 from jackfield.stack.runtime.observers import ObserverHub
 from jackfield.stack.selection.swap import PolicyStack
 
+OUTPUT_PATIENCE = 8
+"""Steps for which a request's ids may wait for company: few enough that the detokenizer has soon caught up at its end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSide:
@@ -97,6 +100,7 @@ def build_scheduler(
                 collect_metrics=bool(args.metrics),
                 policy_needs=frozenset(policy_row.manifest.needs),
                 pooling=plan.facts.pooling,
+                output_patience=OUTPUT_PATIENCE,
                 policy_plugin=policy_row.key,
                 cache_plugin=cache_row.key,
                 worker_plugin=loaded.plugin("worker").selected.key,

@@ -42,6 +42,7 @@ class ScheduleBatch:
     wait_for      tickets of copies that the worker must wait for
     retracted     uids that lost theirs since the step before, for want of memory or for a more urgent request
     epoch         of the stack whose policy decided it
+    at            where its requests stand in the running table [n], while that has `changes`
     """
 
     step: int
@@ -54,7 +55,16 @@ class ScheduleBatch:
     wait_for: tuple[int, ...] = ()
     retracted: tuple[int, ...] = ()
     epoch: int = 0
+    at: NDArray[np.intp] | None = None
+    changes: int = -1
     _shown: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
+
+    def located(self, running: RunningTable) -> tuple[NDArray[np.intp], NDArray[np.bool_] | None]:
+        """Rows of the running table, and which of them still hold the batch's requests [n each]; None: all do."""
+        if self.at is not None and self.changes == running.changes:
+            return self.at, None
+        at, alive = running.locate(self.rows, self.uids)
+        return at, None if np.count_nonzero(alive) == len(alive) else alive
 
     def shown(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """`uids` and `new_tokens` as plugins may see them: these are the scheduler's own arrays, from which it goes on."""

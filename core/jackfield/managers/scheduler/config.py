@@ -38,6 +38,8 @@ class SchedulerConfig:
                           "forest" `SchedulerView.forest`
     report_interval       least seconds between two reports to the main process while steps run; 0: one a step
     collect_metrics       whether reports carry every step's duration
+    output_patience       ids of a request that is not streamed, and that no text can end, which may be held back from the
+                          detokenizer; 0: none
     decision_steps        steps of the record of decisions; 0: none is kept, which is for measuring what it costs
     ended_lives           ended requests whose lives it keeps
     policy_plugin, cache_plugin, worker_plugin   their keys "kind.instance" in the fault ledger
@@ -63,6 +65,7 @@ class SchedulerConfig:
     pooling: Pooling | None = None
     report_interval: float = 1.0
     collect_metrics: bool = False
+    output_patience: int = 0
     decision_steps: int = 1024
     ended_lives: int = 1024
     policy_plugin: str = "schedule_policy"
@@ -97,7 +100,14 @@ class SchedulerConfig:
                 f"chunked_prefill_size is {self.chunk}; it must be -1 or between 1 and max_prefill_tokens, "
                 f"{self.max_prefill_tokens}"
             )
-        for name in ("max_skips", "hold_back_tokens", "report_interval", "decision_steps", "ended_lives"):
+        for name in (
+            "max_skips",
+            "hold_back_tokens",
+            "report_interval",
+            "output_patience",
+            "decision_steps",
+            "ended_lives",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 < self.schedule_conservativeness < float("inf"):

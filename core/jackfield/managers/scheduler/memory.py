@@ -96,7 +96,9 @@ class KVMemory:
         if not np.count_nonzero(short > 0):  # their last pages have room
             return 0
         short = np.maximum(short, 0)
-        slots = int(((short + (self.page_size - 1)) // self.page_size).sum()) * self.page_size
+        if self.page_size > 1:
+            short = (short + (self.page_size - 1)) // self.page_size
+        slots = int(short.sum()) * self.page_size
         lacking = 0 if slots <= self.allocator.available() else max(0, slots - self.available())
         if self.window is not None and slots > self.window.pool.available():
             lacking = max(lacking, slots - self.window.available(self.sizes()))
@@ -241,12 +243,16 @@ class KVMemory:
         """
         have = running["allocated"][rows]
         short = ends > have
-        if not np.count_nonzero(short):
+        those = np.count_nonzero(short)
+        if not those:
             return
-        rows, have = rows[short], have[short]
-        pages = (ends[short] - have + (self.page_size - 1)) // self.page_size
+        if those < len(rows):
+            rows, have, ends = rows[short], have[short], ends[short]
+        pages = ends - have
+        if self.page_size > 1:
+            pages = (pages + (self.page_size - 1)) // self.page_size
         slots = self._allocate(int(pages.sum()))
-        added = (pages * self.page_size).astype(np.int32)
+        added = pages.astype(np.int32) * np.int32(self.page_size)
         self.rows.write_runs(running["row"][rows], have, added, slots)
         running["allocated"][rows] += added
         running["held_tokens"][rows] += added

@@ -1,4 +1,8 @@
-"""What goes to the detokenizer: entries are collected and sent as one message. Knows no tables."""
+"""What goes to the detokenizer: entries are collected and sent as one message. Knows no tables.
+
+A message wakes another process, which takes a core from whoever computes the next step. So the ids of requests on which nobody
+waits meanwhile stay here for some steps, or until there is anything else to send.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,15 @@ class Outbox:
     """Keeps the order: a request is opened before its first entry. Sends when there are entries; an opening alone rides
     with the next ones.
 
-    epoch   of the stack by whose decisions requests end now
+    epoch      of the stack by whose decisions requests end now
+    patience   ids of a `patient` request that may be held back; 0: none are
     """
 
-    def __init__(self, to_detokenizer: Sender) -> None:
+    def __init__(self, to_detokenizer: Sender, patience: int = 0) -> None:
         self.epoch = 0
+        self._patience = patience
+        self._held: dict[str, TokenOutput] = {}
+        self._due = False
         self._to_detokenizer = to_detokenizer
         self._opened: list[RequestOpened] = []
         self.outputs: list[TokenOutput] = []
@@ -39,6 +47,16 @@ class Outbox:
         self.outputs.append(
             TokenOutput(rid=opened.rid, finish=finish, prompt_tokens=prompt_tokens, stack_epoch=self.epoch)
         )
+
+    def grew(self, request: Request, ids: list[int], logprobs: TokenLogprobs | None) -> None:
+        """New ids of a request that goes on, and their entries if it wants any. `ids` is the outbox's from here on."""
+        if not self._patience or not request.patient or logprobs is not None:
+            self.outputs.append(TokenOutput(rid=request.rid, ids=ids, logprobs=logprobs))
+        elif (held := self._held.get(request.rid)) is None:
+            self._held[request.rid] = TokenOutput(rid=request.rid, ids=ids)
+        else:
+            held.ids.extend(ids)
+            self._due |= len(held.ids) >= self._patience
 
     def finish(
         self,
@@ -69,7 +87,7 @@ class Outbox:
         )
 
     def flush(self) -> None:
-        if self.outputs:
-            message = BatchTokenOutput(opened=self._opened, outputs=self.outputs)
-            self._opened, self.outputs = [], []
+        if self.outputs or self._due:
+            message = BatchTokenOutput(opened=self._opened, outputs=[*self._held.values(), *self.outputs])
+            self._opened, self._held, self.outputs, self._due = [], {}, [], False
             self._to_detokenizer.send(message)

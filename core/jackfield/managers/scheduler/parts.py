@@ -109,7 +109,7 @@ def build_parts(
     gate_keeper = Gates(gates, waiting, ledger, decisions.lives, clock.now, meter)
     guard = PolicyGuard(policy, ledger, config.policy_plugin, decisions, meter)
     deltas = RowDeltas()
-    outbox = Outbox(to_detokenizer)
+    outbox = Outbox(to_detokenizer, config.output_patience)
     hold_back = HoldBack(0 if config.whole_prompts else config.hold_back_tokens, limits.page_size)
     releaser = Releaser(
         live=live,

@@ -145,6 +145,8 @@ class Planner:
             admitted=tuple(uids[prefills - draft.admitted : prefills].tolist()),
             retracted=self._retraction.take(),
             most=most,
+            at=rows,
+            changes=running.changes,
         )
 
     def _continuing(self, budget: StepBudget, want: Want) -> _Draft:

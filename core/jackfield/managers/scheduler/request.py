@@ -61,6 +61,7 @@ class Request:
     token_types     uint8 [prompt length]: to which of its texts each token belongs; empty: all are 0
     whole           it is computed in one forward: nothing of it comes out of the cache or goes into it
     logprobs        what entries it wants; logprobs_sent: end of the prompt positions whose entries are sent, or not wanted
+    patient         nobody reads on while it runs: its ids are told at its end, and no text can end it
     constraint      its place in its grammar; None without one, and until it is compiled
     watched         the key under which `HoldBack` knows its running prefill, or None
     """
@@ -78,6 +79,7 @@ class Request:
         "max_new_tokens",
         "namespace",
         "output_ids",
+        "patient",
         "priority",
         "prompt",
         "prompt_key",
@@ -114,6 +116,7 @@ class Request:
         self.rid = message.rid
         self.sampling: SamplingParams = message.sampling
         self.stream = message.stream
+        self.patient = not (message.stream or message.sampling.stop or message.sampling.stop_regex)
         self.prompt = prompt
         self.namespace = namespace
         self.prompt_key = CacheKey(namespace=namespace, tokens=prompt, priority=message.priority)

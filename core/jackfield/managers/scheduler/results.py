@@ -24,7 +24,7 @@ from jackfield.managers.scheduler.output import Outbox
 from jackfield.managers.scheduler.pooled import BadPooled, PooledReader
 from jackfield.managers.scheduler.release import Ending, Releaser
 from jackfield.managers.scheduler.request import Request, RequestState
-from jackfield.managers.scheduler.result_counts import BadWorkerResult, check_counts
+from jackfield.managers.scheduler.result_counts import BadWorkerResult, read_counts
 from jackfield.managers.scheduler.running import RunningTable
 from jackfield.managers.scheduler.watchers import Ledger
 from jackfield.observability.stages import RequestStage
@@ -78,14 +78,19 @@ class ResultApplier:
 
     def _apply(self, step: StepInFlight, result: WorkerResult, now: float) -> None:
         batch, running = step.batch, self._running
-        counts, failed = self._read(step, result)
-        at, alive = running.locate(batch.rows, batch.uids)
-        done = alive & ~failed
-        rows = at[done]
+        counts, failed = read_counts(step, result, self._vocab_size)
+        if result.refused:
+            self._ledger.record(self._worker_plugin, FaultScope.BATCH, BatchFault(result.refused))
+        at, alive = batch.located(running)
+        failures = bool(np.count_nonzero(failed))
+        every = alive is None and not failures
+        alive = np.ones(len(at), dtype=np.bool_) if alive is None else alive
+        done = alive if every else alive & ~failed
+        rows = at if every else at[done]
         # Earlier steps are committed, so that `written` is exact even where the launch knew an upper bound.
-        running["written"][rows] += batch.new_tokens[done]
+        running["written"][rows] += batch.new_tokens if every else batch.new_tokens[done]
         endings = []
-        if np.count_nonzero(failed):
+        if failures:
             endings = [_failed(step.requests[i]) for i in np.flatnonzero(alive & failed).tolist()]
         logprobs = None
         wanting = running["wants_logprobs"][rows]
@@ -102,40 +107,10 @@ class ResultApplier:
         if endings:
             self._releaser.release(endings, now)
         if self._memory.window is not None:
-            at, alive = running.locate(batch.rows, batch.uids)
-            self._memory.window.slide(running, at[alive], self._memory.rows, self._memory.slide)
-
-    def _read(self, step: StepInFlight, result: WorkerResult) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """How many tokens each row gave [n], and the rows that failed [n]. What does not fit the batch raises."""
-        n = len(step.batch.rows)
-        if not isinstance(result, WorkerResult):
-            raise BadWorkerResult(f"a {type(result).__name__} came back, not a WorkerResult")
-        for name, numbers in (("tokens", result.tokens), ("starts", result.starts)):
-            if not isinstance(numbers, np.ndarray) or numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-                raise BadWorkerResult(f"{name} came back as {numbers!r:.200}, not as one dimension of integers")
-        failed = np.full(n, bool(result.refused))
-        if result.refused:
-            self._ledger.record(self._worker_plugin, FaultScope.BATCH, BatchFault(result.refused))
-        for i, message in result.errors.items():
-            if not 0 <= i < n:
-                raise BadWorkerResult(f"an error for row {i} of a batch of {n}: {message}")
-            failed[i] = True
-            log.error("request %s failed in the worker: %s", step.requests[i].rid, message)
-        counts = result.starts[1:] - result.starts[:-1]
-        if len(counts) != n or result.starts[0] != 0 or result.starts[-1] != len(result.tokens):
-            raise BadWorkerResult(f"{len(counts)} rows with {len(result.tokens)} tokens came back for a batch of {n}")
-        most = step.sample if step.batch.most is None else np.where(step.sample, step.batch.most, 0)
-        # Where one token a row is asked for, as in most steps, one comparison tells that all is as it should be.
-        if step.batch.most is not None or np.count_nonzero(counts != step.sample):
-            check_counts(step, counts, most, failed)
-        outside = (result.tokens < 0) | (result.tokens >= self._vocab_size)
-        if np.count_nonzero(outside):
-            owners = np.repeat(np.arange(n), counts)
-            for i, token in zip(owners[outside].tolist(), result.tokens[outside].tolist(), strict=True):
-                if not failed[i]:
-                    failed[i] = True
-                    log.error("request %s: the worker sampled %d, outside the vocabulary", step.requests[i].rid, token)
-        return counts, failed
+            at, still = batch.located(running)
+            self._memory.window.slide(
+                running, at if still is None else at[still], self._memory.rows, self._memory.slide
+            )
 
     def _append(
         self,
@@ -148,10 +123,13 @@ class ResultApplier:
     ) -> list[Ending]:
         """The new tokens of the batch rows `new`, up to the one that ends the request; who ends by one of them."""
         running = self._running
-        rows, given = at[new], counts[new]
+        if np.count_nonzero(new) == len(new):
+            rows, given, of_step = at, counts, step.requests
+        else:
+            rows, given, of_step = at[new], counts[new], step.requests[new]
         if not len(rows):
             return []
-        requests: list[Request] = step.requests[new].tolist()
+        requests: list[Request] = of_step.tolist()
         tokens = result.tokens
         owner, place = np.arange(len(rows)), _FIRST
         several = len(rows) != len(tokens)
@@ -227,7 +205,7 @@ class ResultApplier:
     ) -> list[Ending]:
         """Hand out tokens[first:last + 1] of each request, with its entries where anybody wants them. verdicts: of `_follow`."""
         endings: list[Ending] = []
-        outputs = self._outbox.outputs
+        outbox = self._outbox
         with_entries = repeat(None) if logprobs is None else logprobs
         for i, (request, begin, end, stop, full, entries) in enumerate(
             zip(requests, first, last, stops.tolist(), ends.tolist(), with_entries, strict=False)
@@ -247,7 +225,7 @@ class ResultApplier:
                 finish = FinishReason(type="length", length=len(request.output_ids))
                 endings.append(Ending(request=request, finish=finish, ids=ids, logprobs=entries))
             else:
-                outputs.append(TokenOutput(rid=request.rid, ids=ids, logprobs=entries))
+                outbox.grew(request, ids, entries)
         return endings
 
     def _prefilled(

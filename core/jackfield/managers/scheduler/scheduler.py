@@ -215,8 +215,8 @@ class Scheduler:
         if lane:
             raise ValueError(f"lane {lane}: this scheduler has one lane, 0")
         running = self._running
-        at, alive = running.locate(batch.rows, batch.uids)
-        if np.count_nonzero(alive) < len(alive):  # somebody was aborted since the decision
+        at, alive = batch.located(running)
+        if alive is not None:  # somebody was aborted since the decision
             batch, at = batch.only(alive), at[alive]
         now = self._clock.now()
         computed = running["computed"][at]
