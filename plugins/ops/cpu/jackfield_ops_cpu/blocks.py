@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from sys import getrefcount
 from types import MappingProxyType
 from typing import Any
 
@@ -71,17 +72,51 @@ def norm_struct(weight: torch.Tensor, eps: float, scalar: Scalar, size: int) -> 
     return NormStruct(weight.data_ptr(), kind, eps)
 
 
+KEEP_ROWS = 64
+"""Of batches with no more rows a block keeps the tensors of its last result for the next one. Making them anew would cost as much
+as a small product; larger batches do not feel it, and their tensors are worth freeing."""
+
+_OURS = 3  # references to a tensor that nobody else holds: of the tuple, the loop over it, and the argument of getrefcount
+
+
+class Kept:
+    """Tensors of a block's last result, and where they lie. Within one forward no two blocks share any, so that a model may hold
+    what it likes; those that somebody holds beyond it are left to him."""
+
+    __slots__ = ("addresses", "rows", "tensors")
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], rows: int, dtype: torch.dtype) -> None:
+        self.rows = rows
+        self.tensors = tuple(torch.empty((rows, *shape), dtype=dtype) for shape in shapes)
+        self.addresses = tuple(tensor.data_ptr() for tensor in self.tensors)
+
+    def free(self) -> bool:
+        return all(getrefcount(tensor) == _OURS for tensor in self.tensors)
+
+
 class Block:
     """A descriptor, and all that must live as long as it: the block, whose tensors and packed weights it points into."""
+
+    shapes: Sequence[tuple[int, ...]]
+    kept: Kept | None = None
 
     def __init__(self, block: PreAttention | PostAttention, struct: ctypes.Structure) -> None:
         self.block = block
         self.struct = struct
         self.address = ctypes.addressof(struct)
 
+    def results(self, rows: int, dtype: torch.dtype) -> Kept:
+        """Tensors for the result, contents undefined."""
+        kept = self.kept
+        if kept is not None and kept.rows == rows and kept.free():
+            return kept
+        made = Kept(self.shapes, rows, dtype)
+        self.kept = made if rows <= KEEP_ROWS else None
+        return made
+
 
 class PreBlock(Block):
-    """out: the tensors of the last result, which the next one may overwrite if nobody else holds them."""
+    """shapes: of what it gives, a row: q, k, v and the sum."""
 
     def __init__(self, block: PreAttention, scalar: Scalar) -> None:
         layer, qkv = block.layer, _packed(block.qkv)
@@ -108,6 +143,7 @@ class PreBlock(Block):
             ),
         )
         self.qkv = block.qkv
+        self.shapes = (self.q_shape, self.k_shape, self.v_shape, (self.hidden,))
 
 
 class PostBlock(Block):
@@ -136,6 +172,7 @@ class PostBlock(Block):
             ),
         )
         self.down = block.down
+        self.shapes = ((self.hidden,), (self.hidden,))
 
 
 def _packed(weight: Any) -> PackedWeight:

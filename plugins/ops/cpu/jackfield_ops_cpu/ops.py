@@ -30,6 +30,7 @@ class CpuOps(Ops):
         self._alone = alone
         self._scalar = SCALARS[dtype]
         self._native = library()
+        self._before, self._after = self._native.jf_pre_attention, self._native.jf_post_attention
         self._angles = RotaryAngles()
         self._pre: dict[int, PreBlock] = {}
         self._post: dict[int, PostBlock] = {}
@@ -134,34 +135,22 @@ class CpuOps(Ops):
             known = self._pre[id(block)] = PreBlock(block, self._scalar)
         x = self._rows(x, known.hidden)
         n = x.shape[0]
-        q, k, v = (
-            torch.empty((n, *shape), dtype=self.dtype) for shape in (known.q_shape, known.k_shape, known.v_shape)
-        )
+        kept = known.results(n, self.dtype)
+        q, k, v, total = kept.tensors
+        q_at, k_at, v_at, total_at = kept.addresses
+        old = None
         if residual is None:
-            total, old, new = x, None, None
+            total = x
         else:
-            total = torch.empty_like(x)
-            old, new = self._rows(residual, known.hidden).data_ptr(), total.data_ptr()
+            old = self._rows(residual, known.hidden).data_ptr()
         cos = sin = None
         stride = half = 0
         if block.rotary is not None:
             angles = self._angles.of(block.rotary, ctx)
             cos, sin, stride, half = angles.cos, angles.sin, angles.stride, angles.half
         if n:
-            self._native.jf_pre_attention(
-                known.address,
-                n,
-                x.data_ptr(),
-                old,
-                new,
-                cos,
-                sin,
-                stride,
-                half,
-                q.data_ptr(),
-                k.data_ptr(),
-                v.data_ptr(),
-                self.threads,
+            self._before(
+                known.address, n, x.data_ptr(), old, total_at, cos, sin, stride, half, q_at, k_at, v_at, self.threads
             )
         return q, k, v, total
 
@@ -185,18 +174,11 @@ class CpuOps(Ops):
         self, known: PostBlock, steps: int, given: torch.Tensor, residual: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(what they give, the new residual, which is undefined without the step MLP)."""
-        out, total = torch.empty_like(residual), torch.empty_like(residual)
-        if n := given.shape[0]:
-            self._native.jf_post_attention(
-                known.address,
-                steps,
-                n,
-                given.data_ptr(),
-                residual.data_ptr(),
-                out.data_ptr(),
-                total.data_ptr(),
-                self.threads,
-            )
+        n = given.shape[0]
+        kept = known.results(n, self.dtype)
+        if n:
+            self._after(known.address, steps, n, given.data_ptr(), residual.data_ptr(), *kept.addresses, self.threads)
+        out, total = kept.tensors
         return out, total
 
     def _rows(self, x: torch.Tensor, width: int) -> torch.Tensor:

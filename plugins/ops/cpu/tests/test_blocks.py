@@ -173,3 +173,25 @@ def test_blocks_that_do_not_fit_together_are_refused(rig: Any) -> None:
     pre.qkv = torch.zeros(140, 48)
     with pytest.raises(TypeError, match="not packed by this provider"):
         ops.pre_attention(pre, torch.zeros(1, 48), None, TwinContext(ops, torch.arange(1)))
+
+
+def test_a_result_that_somebody_holds_is_not_overwritten(rig: Any) -> None:
+    """Tensors of the last result serve again where nobody has them any more; within a forward no two blocks share any."""
+    ops, given = CpuOps(torch.float32, threads=1), layer_weights(rig, torch.float32, 48, 80, 4, 16, "silu")
+    (pre, post), (other, _) = blocks(rig, ops, given), blocks(rig, ops, given)
+    x, residual = rig.randn(2, 48, seed=1), rig.randn(2, 48, seed=2)
+    context = TwinContext(ops, torch.arange(2))
+
+    def places(found: Any) -> set[int]:
+        return {tensor.data_ptr() for tensor in found}
+
+    first = places(ops.pre_attention(pre, x, residual, context))
+    held = ops.pre_attention(pre, x, residual, context)
+    assert places(held) == first, "nobody held the first"
+    copies = [tensor.clone() for tensor in held]
+    assert places(ops.pre_attention(pre, -x, residual, context)).isdisjoint(first)
+    assert places(ops.pre_attention(other, -x, residual, context)).isdisjoint(first)
+    hidden, _ = ops.post_attention(post, rig.randn(2, 88, seed=3), residual, context)
+    again, _ = ops.post_attention(post, rig.randn(2, 88, seed=4), residual, context)
+    assert hidden.data_ptr() != again.data_ptr()
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(held, copies, strict=True))

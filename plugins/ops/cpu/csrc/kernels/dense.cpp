@@ -56,7 +56,7 @@ using Product = void (*)(const uint8_t*, int64_t, const typename W::X*, int64_t,
 // products[r - 1] takes r rows.
 template <class W, int T, int... R>
 constexpr std::array<Product<W>, sizeof...(R)> products(std::integer_sequence<int, R...>) {
-    return {product<W, R + 1, T, ((R + 1) * T >= 6 ? 1 : (R + 1) * T >= 3 ? 2 : 4)>...};
+    return {product<W, R + 1, T, ((R + 1) * T > 8 ? 1 : (R + 1) * T >= 5 ? 2 : 4)>...};
 }
 
 template <class W>

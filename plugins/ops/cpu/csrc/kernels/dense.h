@@ -8,7 +8,7 @@ namespace jf::JF_NAMESPACE {
 
 // How many sums fit into the registers: rows of a block over kWide tiles, and over one tile.
 #if defined(__AVX512F__)
-constexpr int kWide = 2, kWideRows = 12, kNarrowRows = 12;
+constexpr int kWide = 2, kWideRows = 12, kNarrowRows = 8;
 #elif defined(__AVX2__)
 constexpr int kWide = 1, kWideRows = 5, kNarrowRows = 5;
 #else
@@ -54,6 +54,13 @@ struct Bf16 {
 };
 #endif
 
+// With one to four rows the processor runs far enough ahead by itself, and being told costs a little. With more it does not:
+// products and memory would take turns. So the stream is fetched into the second cache this far ahead; with wide blocks, which
+// take every tile once for each block of rows, the next pair of tiles is.
+constexpr int kRowsAhead = 4;
+constexpr int64_t kBytesAhead = 16384;
+
+
 // out[r * ldo + 16 t ...] = rows r < R times tiles t < T. U: sums that are kept of each, so that they do not wait for each other.
 template <class W, int R, int T, int U>
 void product(const uint8_t* tiles, int64_t tile_bytes, const typename W::X* x, int64_t ldx, int64_t steps, float* out, int64_t ldo) {
@@ -66,11 +73,14 @@ void product(const uint8_t* tiles, int64_t tile_bytes, const typename W::X* x, i
             for (int t = 0; t < T; ++t) sums[u][r][t] = set1(0.0f);
     const auto step = [&](int64_t s, V(&some)[R][T]) __attribute__((always_inline)) {
         if constexpr (T == 1) {
+            if constexpr (R > kRowsAhead) __builtin_prefetch(tiles + s * W::kBytes + kBytesAhead, 0, 2);
             const W weights(tiles + s * W::kBytes);
 #pragma GCC unroll 64
             for (int r = 0; r < R; ++r) weights.add(x + r * ldx + s * W::kStep, some[r][0]);
         } else {
             static_assert(T == 2);
+            __builtin_prefetch(tiles + s * W::kBytes + 2 * tile_bytes, 0, 2);
+            __builtin_prefetch(tiles + s * W::kBytes + 3 * tile_bytes, 0, 2);
             const W first(tiles + s * W::kBytes), second(tiles + tile_bytes + s * W::kBytes);
 #pragma GCC unroll 64
             for (int r = 0; r < R; ++r) {
