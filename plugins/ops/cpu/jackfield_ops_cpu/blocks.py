@@ -76,7 +76,9 @@ KEEP_ROWS = 64
 """Of batches with no more rows a block keeps the tensors of its last result for the next one. Making them anew would cost as much
 as a small product; larger batches do not feel it, and their tensors are worth freeing."""
 
-_OURS = 3  # references to a tensor that nobody else holds: of the tuple, the loop over it, and the argument of getrefcount
+_OURS = (
+    3  # references to a tensor that nobody else holds: of the tuple, the loop over it, and the argument of getrefcount
+)
 
 
 class Kept:
