@@ -38,3 +38,14 @@ JF_API void jf_pre_attention(const jf::PreBlock* block, int64_t n, const void* x
 // the results are handed on.
 JF_API void jf_post_attention(const jf::PostBlock* block, int32_t steps, int64_t n, const void* in, const void* residual, void* out,
                               void* sum, int threads);
+
+// Quantised weights, in the forms of quant.h. Bytes of one:
+JF_API int64_t jf_quantized_bytes(int32_t form, int64_t rows, int64_t columns);
+// GGUF blocks [rows], stride bytes apart, columns whole blocks -> form kQ8_0, kQ4_0, kQ4_1, kQ4K or kQ6K.
+JF_API void jf_pack_quantized(const uint8_t* blocks, int32_t form, int64_t rows, int64_t columns, int64_t stride, uint8_t* out,
+                              int threads);
+// Plain weights of form kF32, kBf16 or kF16, stride elements apart -> kInt8. Gives -1, or a row that is not finite.
+JF_API int64_t jf_pack_int8(const void* plain, int32_t form, int64_t rows, int64_t columns, int64_t stride, uint8_t* out,
+                            int threads);
+// Rows of a quantised table, decoded -> out [n, columns] in scalar; ids must be within it.
+JF_API void jf_look_up(const jf::Weight* table, const int64_t* ids, int64_t n, void* out, int32_t scalar, int threads);

@@ -11,12 +11,14 @@ namespace jf {
     void register_sampling(Kernels&);     \
     void register_rows(Kernels&);         \
     void register_dense(Kernels&);        \
+    void register_quantized(Kernels&);    \
     }
 #define JF_FILL(level, kernels)               \
     do {                                      \
         level_##level::register_sampling(kernels); \
         level_##level::register_rows(kernels);     \
         level_##level::register_dense(kernels);    \
+        level_##level::register_quantized(kernels); \
     } while (0)
 
 JF_DECLARE(scalar)

@@ -32,6 +32,10 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "jf_norm": ([_POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _LONG, _LONG, _INT], None),
     "jf_embedding": ([_POINTER, _LONG, _POINTER, _LONG, _POINTER, _INT], None),
     "jf_pre_attention": ([_POINTER, _LONG, *[_POINTER] * 5, _LONG, _LONG, *[_POINTER] * 3, _INT], None),
+    "jf_quantized_bytes": ([_INT, _LONG, _LONG], _LONG),
+    "jf_pack_quantized": ([_POINTER, _INT, _LONG, _LONG, _LONG, _POINTER, _INT], None),
+    "jf_pack_int8": ([_POINTER, _INT, _LONG, _LONG, _LONG, _POINTER, _INT], _LONG),
+    "jf_look_up": ([_POINTER, _POINTER, _LONG, _POINTER, _INT, _INT], None),
     "jf_post_attention": ([_POINTER, _INT, _LONG, *[_POINTER] * 4, _INT], None),
 }
 """Function -> argument types and result, as csrc/api.h declares them."""

@@ -14,6 +14,7 @@ from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention,
 from jackfield.layers.sampling import sample
 from jackfield_ops_cpu.blocks import ALL_STEPS, LEAVE, MLP, PROJECT, PostBlock, PreBlock, check_vector, norm_struct
 from jackfield_ops_cpu.library import library
+from jackfield_ops_cpu.quantized import FORMS, W8A8_INT8, look_up, looks_up, pack_blocks, pack_int8
 from jackfield_ops_cpu.rotary_angles import RotaryAngles
 from jackfield_ops_cpu.weights import SCALARS, PackedWeight, export_weight, pack_dense, restore_weight
 
@@ -22,12 +23,18 @@ class CpuOps(Ops):
     """dtype: of the run, which activations have; threads: of the native pool, the caller's included.
 
     alone    there is one rank, so that nothing has to be summed between the steps of a block
+    quantization   of plain weights: None or "w8a8_int8"
     """
 
-    def __init__(self, dtype: torch.dtype, *, threads: int, alone: bool = True) -> None:
+    def __init__(
+        self, dtype: torch.dtype, *, threads: int, alone: bool = True, quantization: str | None = None
+    ) -> None:
+        if quantization not in (None, W8A8_INT8):
+            raise ValueError(f"ops 'cpu' quantises to {W8A8_INT8}, not to {quantization!r}")
         self.dtype = dtype
         self.threads = threads
         self._alone = alone
+        self._quantization = quantization
         self._scalar = SCALARS[dtype]
         self._native = library()
         self._before, self._after = self._native.jf_pre_attention, self._native.jf_post_attention
@@ -38,9 +45,16 @@ class CpuOps(Ops):
     # -- weights
 
     def pack(self, weight: DenseWeight) -> PackedWeight:
+        if weight.encoding in FORMS:
+            return pack_blocks(weight, self.dtype, self.threads)
         if weight.encoding != "plain":
-            raise ValueError(f"ops 'cpu' takes plain weights; {weight.encoding!r} is not in its manifest")
+            raise ValueError(f"ops 'cpu' packs plain and {', '.join(FORMS)}; {weight.encoding!r} is not in its manifest")
+        if self._quantization is not None:
+            return pack_int8(weight.data, self.dtype, self.threads)
         return pack_dense(weight.data, self.threads)
+
+    def looks_up(self, packed: PackedWeight) -> bool:
+        return looks_up(packed)
 
     def export(self, packed: PackedWeight) -> tuple[Mapping[str, Any], NDArray[np.uint8]]:
         return export_weight(packed)
@@ -102,12 +116,16 @@ class CpuOps(Ops):
             )
         return normed.view(x.shape), total.view(x.shape)
 
-    def embedding(self, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        out = torch.empty((ids.shape[0], table.shape[1]), dtype=table.dtype)
+    def embedding(self, ids: torch.Tensor, table: torch.Tensor | PackedWeight) -> torch.Tensor:
+        rows = table.rows if isinstance(table, PackedWeight) else table.shape[0]
         if ids.shape[0]:
             least, most = ids.aminmax()
-            if least < 0 or most >= table.shape[0]:
-                raise IndexError(f"token ids {int(least)} to {int(most)} are not all below {table.shape[0]}")
+            if least < 0 or most >= rows:
+                raise IndexError(f"token ids {int(least)} to {int(most)} are not all below {rows}")
+        if isinstance(table, PackedWeight):
+            return look_up(ids.contiguous(), table, self.dtype, self.threads)
+        out = torch.empty((ids.shape[0], table.shape[1]), dtype=table.dtype)
+        if ids.shape[0]:
             ids, table = ids.contiguous(), table.contiguous()
             row_bytes = table.shape[1] * table.element_size()
             self._native.jf_embedding(

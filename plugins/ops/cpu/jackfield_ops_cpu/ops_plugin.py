@@ -12,4 +12,9 @@ def jackfield_ops(context: OpsContext) -> Ops:
 
     from jackfield_ops_cpu.ops import CpuOps
 
-    return CpuOps(getattr(torch, context.dtype), threads=torch.get_num_threads(), alone=context.tp_size == 1)
+    return CpuOps(
+        getattr(torch, context.dtype),
+        threads=torch.get_num_threads(),
+        alone=context.tp_size == 1,
+        quantization=context.quantization,
+    )

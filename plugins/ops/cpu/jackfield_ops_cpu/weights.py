@@ -46,7 +46,7 @@ class Form(enum.IntEnum):
 SCALARS = MappingProxyType(
     {torch.float32: Scalar.FLOAT32, torch.bfloat16: Scalar.BFLOAT16, torch.float16: Scalar.FLOAT16}
 )
-_DENSE = MappingProxyType({torch.float32: Form.F32, torch.bfloat16: Form.BF16, torch.float16: Form.F16})
+DENSE = MappingProxyType({torch.float32: Form.F32, torch.bfloat16: Form.BF16, torch.float16: Form.F16})
 
 
 class WeightStruct(ctypes.Structure):
@@ -91,7 +91,7 @@ def dense_bytes(form: Form, rows: int, columns: int) -> int:
 
 def pack_dense(plain: torch.Tensor, threads: int) -> PackedWeight:
     """A plain weight [rows, columns] into tiles, a copy."""
-    form = _DENSE[plain.dtype]
+    form = DENSE[plain.dtype]
     plain = plain if plain.stride(1) == 1 else plain.contiguous()
     rows, columns = plain.shape
     data = torch.empty(dense_bytes(form, rows, columns), dtype=torch.uint8).numpy()  # which torch aligns
