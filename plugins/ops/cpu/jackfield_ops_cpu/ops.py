@@ -48,7 +48,9 @@ class CpuOps(Ops):
         if weight.encoding in FORMS:
             return pack_blocks(weight, self.dtype, self.threads)
         if weight.encoding != "plain":
-            raise ValueError(f"ops 'cpu' packs plain and {', '.join(FORMS)}; {weight.encoding!r} is not in its manifest")
+            raise ValueError(
+                f"ops 'cpu' packs plain and {', '.join(FORMS)}; {weight.encoding!r} is not in its manifest"
+            )
         if self._quantization is not None:
             return pack_int8(weight.data, self.dtype, self.threads)
         return pack_dense(weight.data, self.threads)

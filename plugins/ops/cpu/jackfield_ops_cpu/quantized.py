@@ -46,12 +46,21 @@ def pack_blocks(weight: DenseWeight, dtype: torch.dtype, threads: int) -> Packed
 def pack_int8(plain: torch.Tensor, dtype: torch.dtype, threads: int) -> PackedWeight:
     """A plain weight [rows, columns] in int8, for rows of `dtype`. BadWeight for a value that is not finite."""
     plain = plain if plain.stride(1) == 1 else plain.contiguous()
-    packed = _empty(Form.INT8, *plain.shape, dtype)
+    rows, columns = plain.shape
+    packed = _empty(Form.INT8, rows, columns, dtype)
     bad: int = library().jf_pack_int8(
-        plain.data_ptr(), DENSE[plain.dtype], packed.rows, packed.columns, plain.stride(0), packed.data.ctypes.data, threads
+        plain.data_ptr(),
+        DENSE[plain.dtype],
+        packed.rows,
+        packed.columns,
+        plain.stride(0),
+        packed.data.ctypes.data,
+        threads,
     )
     if bad >= 0:
-        raise BadWeight(f"output row {bad} holds a NaN or an infinity, which {W8A8_INT8} cannot hold; use --quantization none")
+        raise BadWeight(
+            f"output row {bad} holds a NaN or an infinity, which {W8A8_INT8} cannot hold; use --quantization none"
+        )
     return packed
 
 

@@ -120,7 +120,10 @@ def test_a_row_that_is_not_finite_spoils_itself_alone(
 def test_rows_of_zeros_give_zeros(native: ctypes.CDLL) -> None:
     for quantization, weight in (
         (None, encoded("q4_0", 20, 64)),
-        ("w8a8_int8", DenseWeight(encoding="plain", out_features=20, in_features=64, data=randn(20, 64, seed=1).bfloat16())),
+        (
+            "w8a8_int8",
+            DenseWeight(encoding="plain", out_features=20, in_features=64, data=randn(20, 64, seed=1).bfloat16()),
+        ),
     ):
         ops = CpuOps(torch.bfloat16, threads=1, quantization=quantization)
         tiles = ops.pack(weight)
@@ -149,7 +152,9 @@ def test_what_cannot_be_packed_is_refused() -> None:
     with pytest.raises(BadWeight, match="output row 17 holds a NaN or an infinity, which w8a8_int8 cannot hold"):
         ops.pack(DenseWeight(encoding="plain", out_features=20, in_features=8, data=weight))
     short = DenseWeight(encoding="q8_0", out_features=2, in_features=64, data=torch.zeros(2, 34, dtype=torch.uint8))
-    with pytest.raises(ValueError, match=r"q8_0 data of 2 rows of 64 must be uint8 \(2, 68\); it is torch.uint8 \(2, 34\)"):
+    with pytest.raises(
+        ValueError, match=r"q8_0 data of 2 rows of 64 must be uint8 \(2, 68\); it is torch.uint8 \(2, 34\)"
+    ):
         ops.pack(short)
     with pytest.raises(ValueError, match="quantises to w8a8_int8, not to 'fp8'"):
         CpuOps(torch.bfloat16, threads=1, quantization="fp8")
