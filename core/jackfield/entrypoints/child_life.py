@@ -16,6 +16,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.entrypoints.child_orders import Failed, Found, Orders, Progress, Ready, ToChild
 from jackfield.entrypoints.child_roles import ROLES, Part
 from jackfield.entrypoints.child_signals import ORPHANED
+from jackfield.entrypoints.starting import collector_paused, keep_what_is_there
 from jackfield.hookspecs import ProcessInfo
 from jackfield.ipc.framed_link import FramedLink
 from jackfield.ipc.run_directory import remove_tree
@@ -103,7 +104,9 @@ def _work(orders: Orders, life: Life) -> None:
     def progress(what: str, done: int, total: int) -> None:
         life.link.send(Progress(what=what, done=done, total=total))
 
-    part: Part = ROLES[orders.role](plan, life.directory, process, progress)
+    with collector_paused():
+        part: Part = ROLES[orders.role](plan, life.directory, process, progress)
+    keep_what_is_there()
     try:
         part.observers.started()
         life.ring = part.wake

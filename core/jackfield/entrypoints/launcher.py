@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from jackfield.config.openmp import openmp_defaults
 from jackfield.config.server_args import ServerArgs
@@ -18,9 +19,9 @@ from jackfield.entrypoints.monitor import make_monitor
 from jackfield.entrypoints.parsers import make_parsers
 from jackfield.entrypoints.plan import ReplicaPlan, make_plan, with_topology
 from jackfield.entrypoints.plugin_routes import OnRoutes, PluginRoutes, plugin_routes
-from jackfield.entrypoints.processes import ProcessRuntime, launch_processes
 from jackfield.entrypoints.progress import StartProgress
 from jackfield.entrypoints.scheduler_side import build_scheduler
+from jackfield.entrypoints.starting import collector_paused
 from jackfield.entrypoints.worker_side import make_worker
 from jackfield.hookspecs import ModelWorker
 from jackfield.ipc.channels import InMemoryChannel
@@ -38,7 +39,10 @@ from jackfield.stack.runtime.metering import Meter
 from jackfield.stack.runtime.observers import ObserverHub
 from jackfield.stack.selection.resolution import Resolution
 
-Runtime = InlineRuntime | ProcessRuntime
+if TYPE_CHECKING:
+    from jackfield.entrypoints.processes import ProcessRuntime
+
+    Runtime = InlineRuntime | ProcessRuntime
 
 OFFLINE = "the default of Engine and `jackfield generate`"
 
@@ -57,7 +61,10 @@ def launch(
     args, provenance = with_topology(args, provenance, "inline", OFFLINE)
     if args.topology != "processes":
         return launch_inline(args, provenance, on_routes=on_routes)
-    with StartProgress() as progress:
+    # Imported here, as nobody else needs sockets and supervision.
+    from jackfield.entrypoints.processes import launch_processes
+
+    with StartProgress() as progress, collector_paused():
         return launch_processes(args, provenance, on_progress=lambda _role, *news: progress(*news), on_routes=on_routes)
 
 
@@ -74,6 +81,13 @@ def launch_inline(
 
     Raises ConfigurationError for whatever cannot be had as asked; nothing is left running then.
     """
+    with collector_paused():
+        return _launch_inline(args, provenance, clock, on_routes)
+
+
+def _launch_inline(
+    args: ServerArgs, provenance: Mapping[str, str] | None, clock: Clock | None, on_routes: OnRoutes | None
+) -> InlineRuntime:
     began = time.monotonic()
     if "torch" not in sys.modules:  # once it is imported, OpenMP reads them no more
         os.environ.update(openmp_defaults(os.environ))

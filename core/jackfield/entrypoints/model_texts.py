@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
+from jackfield.entrypoints.starting import give_memory_back
 from jackfield.hookspecs import ModelSource, ModelSourceError, TokenizerFiles
 from jackfield.managers.text.tokenizer import Tokenizer
 from jackfield.stack.loading.load import LoadedStack
@@ -40,9 +41,11 @@ class Texts:
     def tokenizer(self) -> Tokenizer | None:
         """As `files`. Raises ConfigurationError if the model's files make none."""
         try:
-            return None if self.files is None else Tokenizer.from_files(self.files)
+            made = None if self.files is None else Tokenizer.from_files(self.files)
         except ModelSourceError as error:
             raise ConfigurationError(str(error)) from error
+        give_memory_back()
+        return made
 
     @property
     def encode(self) -> Callable[[str], list[int]] | None:

@@ -11,6 +11,7 @@ from jackfield.config.names import AUTO, NONE
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import WeightCache
 from jackfield.hub.cache_directory import cache_directory
+from jackfield.hub.file_digests import file_digest
 from jackfield.stack.digest import content_digest, plugin_digest
 from jackfield.stack.resolved import SelectedPlugin
 
@@ -33,6 +34,10 @@ def weight_cache(args: ServerArgs, ops: SelectedPlugin, loader: SelectedPlugin) 
             return None
     else:
         directory = Path(args.weight_cache_dir).absolute()
+
+    def digest(path: Path) -> str:
+        return file_digest(path, directory)
+
     # Versions lie for editable installs, so the bytes of the code count.
     owner = [
         f"{plugin.distribution} {plugin.version} {plugin.name} {plugin_digest(plugin)}" for plugin in (ops, loader)
@@ -41,4 +46,6 @@ def weight_cache(args: ServerArgs, ops: SelectedPlugin, loader: SelectedPlugin) 
     assert spec is not None
     assert spec.submodule_search_locations is not None
     owner.append(content_digest(*map(Path, spec.submodule_search_locations)))
-    return WeightCache(directory=directory, max_bytes=int(args.weight_cache_size * 2**30), owner="; ".join(owner))
+    return WeightCache(
+        directory=directory, max_bytes=int(args.weight_cache_size * 2**30), owner="; ".join(owner), digest=digest
+    )

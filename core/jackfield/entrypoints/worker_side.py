@@ -11,6 +11,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.entrypoints.model_texts import Texts
 from jackfield.entrypoints.plan import MAX_RUNNING_REQUESTS, ReplicaPlan
+from jackfield.entrypoints.starting import give_memory_back
 from jackfield.entrypoints.weight_cache import weight_cache
 from jackfield.entrypoints.worker_meter import metered_worker
 from jackfield.hookspecs import (
@@ -78,6 +79,7 @@ def make_worker(
         )
     except (ModelSourceError, UnsupportedModel) as error:
         raise ConfigurationError(str(error)) from error
+    give_memory_back()
     worker = metered_worker(meter, loaded.plugin("worker").selected.key, worker)
     # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
     return ThreadedWorker(worker) if plan.stack.worker_thread and virtual(clock) is None else worker

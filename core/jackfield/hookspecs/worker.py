@@ -304,11 +304,13 @@ class WeightCache:
     directory   need not exist yet
     max_bytes   of all that is kept there
     owner       whose work the weights are: a text that changes with the code of the ops plugin and of the loader
+    digest      SHA-256 (hex) of a file; remembered, so that an unchanged file is not read again. Raises OSError
     """
 
     directory: Path
     max_bytes: int
     owner: str
+    digest: Callable[[Path], str]
 
 
 @dataclass(frozen=True, kw_only=True)

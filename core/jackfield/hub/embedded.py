@@ -19,6 +19,7 @@ from typing import IO
 from jackfield.config import embedded
 from jackfield.config.errors import ConfigurationError
 from jackfield.hub.cache_directory import cache_directory, only_one, unwritable
+from jackfield.hub.file_digests import file_digest
 from jackfield.hub.pip_download import pip_download
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,13 @@ def locate_embedded(download_dir: Path | None = None, *, progress: bool = True) 
     """The embedded model's GGUF file, fetched if need be. Raises ConfigurationError saying how to get it by hand."""
     directory = cache_directory(download_dir)
     target = directory / "embedded" / f"{embedded.DISTRIBUTION}-{embedded.VERSION}" / embedded.GGUF_FILE
-    found = _good(target) or _installed()
+    found = _good(target, directory) or _installed(directory)
     if found is not None:
         return found
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with only_one(target.parent / "lock", lambda: log.warning("another process is fetching the embedded model")):
-            if _good(target) is None:  # nobody else has fetched it while we waited
+            if _good(target, directory) is None:  # nobody else has fetched it while we waited
                 _fetch(target, directory / embedded.WHEEL, progress)
     except OSError as error:
         raise unwritable(directory, error) from error
@@ -95,10 +96,10 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _good(path: Path) -> Path | None:
+def _good(path: Path, memory: Path) -> Path | None:
     """`path` if it is the model's file, whole and unchanged."""
     try:
-        if path.stat().st_size == embedded.GGUF_BYTES and digest(path) == embedded.GGUF_SHA256:
+        if path.stat().st_size == embedded.GGUF_BYTES and file_digest(path, memory) == embedded.GGUF_SHA256:
             return path
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -109,14 +110,14 @@ def _good(path: Path) -> Path | None:
     return None
 
 
-def _installed() -> Path | None:
+def _installed(memory: Path) -> Path | None:
     """The file in an installed package, which is found without being imported."""
     try:
         spec = importlib.util.find_spec(embedded.PACKAGE)
     except (ImportError, ValueError):  # a half-removed or hand-made module of that name
         return None
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        found = _good(Path(place) / embedded.GGUF_FILE)
+        found = _good(Path(place) / embedded.GGUF_FILE, memory)
         if found is not None:
             return found
     return None

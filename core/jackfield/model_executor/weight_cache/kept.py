@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Ops, Shard, WorkerStack
-from jackfield.model_executor.weight_cache.checkpoint import content_digests, identity
 from jackfield.model_executor.weight_cache.directory import CacheDirectory, Unfinished
 from jackfield.model_executor.weight_cache.packed_file import PackedFile
 
@@ -134,6 +134,11 @@ class KeptWeights:
             self._unfinished = None
 
 
+def _identities(files: Sequence[Path]) -> list[tuple[int, ...]]:
+    told = [file.stat() for file in files]
+    return [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in told]
+
+
 def kept_weights(stack: WorkerStack, *, ops: Ops, shard: Shard, device: str, dtype: str) -> KeptWeights | None:
     """None where nothing can be kept: no cache, operators that export nothing, a source that names no files."""
     cache, files = stack.weight_cache, stack.source.files()
@@ -147,10 +152,10 @@ def kept_weights(stack: WorkerStack, *, ops: Ops, shard: Shard, device: str, dty
             logger.info("the model is larger than --weight-cache-size allows, so its packed weights are not kept")
             return None
         cache.directory.mkdir(parents=True, exist_ok=True)
-        before = [identity(file) for file in files]
+        before = _identities(files)
         key = {
             "form": FORM,
-            "files": content_digests(files, cache.directory),
+            "files": [cache.digest(file) for file in files],
             "owner": cache.owner,
             "packing": ops.packing(),
             "device": device,
@@ -163,7 +168,7 @@ def kept_weights(stack: WorkerStack, *, ops: Ops, shard: Shard, device: str, dty
             CacheDirectory(cache.directory, cache.max_bytes),
             key,
             ops,
-            lambda: [identity(file) for file in files] == before,
+            lambda: _identities(files) == before,
         )
     except OSError as error:
         logger.warning("packed weights are not kept in %s: %s", cache.directory, error)
