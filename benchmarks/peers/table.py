@@ -1,7 +1,9 @@
-"""The page's tables, in Markdown, of what run.py wrote.
+"""The page's tables, in Markdown, of what run.py wrote and, where it is given, of what accuracy.py wrote with --json.
 
-python benchmarks/peers/table.py results.json                               # prints them
-python benchmarks/peers/table.py results.json --write docs/benchmarks.md    # between the page's markers
+    python benchmarks/peers/table.py results.json --accuracy accuracy.json
+    python benchmarks/peers/table.py results.json --accuracy accuracy.json --write docs/benchmarks.md
+
+The first prints them, the second puts them between the page's markers.
 """
 
 from __future__ import annotations
@@ -31,14 +33,19 @@ COLUMNS = {
 
 DISTURBED = "†"
 
+_WORDS = {None: "not measured", True: "met", False: "**behind**"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="what run.py wrote")
     parser.add_argument("--plan", type=Path, default=HERE / "plan.toml", help="the plan that it ran")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put them between the markers of this page")
+    parser.add_argument("--accuracy", type=Path, metavar="FILE", help="what benchmarks/accuracy.py wrote")
     given = parser.parse_args(argv)
     text = tables(json.loads(given.results.read_text()), read_plan(given.plan, {}))
+    if given.accuracy is not None:
+        text += "\n\n" + accuracy(json.loads(given.accuracy.read_text()))
     if given.write is None:
         print(text)
         return 0
@@ -55,6 +62,17 @@ def tables(told: Mapping[str, Any], plan: Plan) -> str:
     results = Results(told, plan)
     parts = [_facts(results), _speeds(results), _targets(results), *_notes(results)]
     return "\n\n".join(parts)
+
+
+def accuracy(told: Mapping[str, Any]) -> str:
+    """A row a figure, and one for each form that was refused."""
+    rows = []
+    for name, figure in told["results"].items():
+        beside = f" ({figure['b'][0]:.4f})" if name == "bf16_perplexity" else ""
+        word = _WORDS[figure["met"]] if figure["target"] else ""
+        rows.append((figure["what"], f"{figure['value']:.4f}{beside}", figure["target"].replace("<=", "≤"), word))
+    rows += [(form, "refused", "", _last_line(reason)) for form, reason in told["refused"].items()]
+    return _markdown(("accuracy", "ratio", "wanted", ""), rows)
 
 
 def _facts(results: Results) -> str:
@@ -112,8 +130,7 @@ def _targets(results: Results) -> str:
             f", aim {target.aim:g}" if target.aim else ""
         )
         found = "–" if ratio is None else f"{ratio.value:.2f} ({ratio.least:.2f}–{ratio.most:.2f})"
-        word = {None: "not measured", True: "met", False: "**behind**"}[verdict.met]
-        rows.append((_what(verdict), found, wanted, word))
+        rows.append((_what(verdict), found, wanted, _WORDS[verdict.met]))
     return _markdown(("", "median of the rounds (least–most)", "wanted", ""), rows)
 
 

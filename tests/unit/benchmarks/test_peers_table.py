@@ -123,3 +123,23 @@ def test_a_page_gets_the_tables_between_its_markers(
     page.write_text("no markers")
     assert table.main([str(results), "--write", str(page)]) == 2
     assert page.read_text() == "no markers"
+
+
+def test_accuracy_comes_below(scripts: SimpleNamespace) -> None:
+    def figure(value: float, target: str, met: bool | None, b: list[float]) -> dict[str, Any]:
+        return {"what": "some", "value": value, "target": target, "met": met, "b": b}
+
+    told = {
+        "results": {
+            "bf16_kl": figure(0.9, "<= 1.05", True, [1.0]),
+            "bf16_perplexity": figure(1.0012, "", None, [1.0034]),
+            "q4_1": figure(1.002, "1 ± 0.001", False, [9.0]),
+        },
+        "refused": {"w8a8_int8": "no ops plugin:\n  - torch: does not | declare it"},
+    }
+    assert scripts.table.accuracy(told).splitlines()[2:] == [
+        "| some | 0.9000 | ≤ 1.05 | met |",
+        "| some | 1.0012 (1.0034) |  |  |",
+        "| some | 1.0020 | 1 ± 0.001 | **behind** |",
+        "| w8a8_int8 | refused |  | - torch: does not / declare it |",
+    ]
