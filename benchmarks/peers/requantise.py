@@ -1,6 +1,8 @@
 """Write a GGUF file in another type, by llama.cpp's own quantiser.
 
-python requantise.py SOURCE.gguf TARGET.gguf BF16|Q8_0|Q4_0|Q4_1|Q4_K_M|Q6_K
+    python requantise.py SOURCE.gguf TARGET.gguf BF16|Q8_0|Q4_0|Q4_1|Q4_K_M|Q6_K
+
+Needs llama-cpp-python.
 """
 
 from __future__ import annotations

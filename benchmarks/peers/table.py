@@ -164,7 +164,7 @@ def _notes(results: Results) -> Iterator[str]:
 
 
 def _last_line(error: str) -> str:
-    return error.strip().splitlines()[-1].replace("|", "/")
+    return error.strip().splitlines()[-1].strip().removeprefix("- ").replace("|", "/")
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -141,5 +141,5 @@ def test_accuracy_comes_below(scripts: SimpleNamespace) -> None:
         "| some | 0.9000 | ≤ 1.05 | met |",
         "| some | 1.0012 (1.0034) |  |  |",
         "| some | 1.0020 | 1 ± 0.001 | **behind** |",
-        "| w8a8_int8 | refused |  | - torch: does not / declare it |",
+        "| w8a8_int8 | refused |  | torch: does not / declare it |",
     ]
