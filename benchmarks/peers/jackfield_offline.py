@@ -9,13 +9,15 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from typing import Any
 
-from measuring import parser
+from measuring import machine_cpu, parser, tree_cpu
 
 
-def line(told: dict[str, Any], test: str, threads: int) -> dict[str, Any]:
-    """An adapter's line, of what `jackfield bench offline --json` tells."""
+def line(told: dict[str, Any], test: str, threads: int, others: float) -> dict[str, Any]:
+    """An adapter's line, of what `jackfield bench offline --json` tells. others: cores that others used while it ran, where its
+    rounds say nothing of that."""
     rounds, memory = told["rounds"], told["peak_rss_mib"]
     figure = told["results"][told["workload"]["figure"]]
     busy = [one["other_cores"] for one in rounds if one.get("other_cores") is not None]
@@ -26,7 +28,7 @@ def line(told: dict[str, Any], test: str, threads: int) -> dict[str, Any]:
         "threads": threads,
         "value": statistics.median(figure["rounds"]),
         "values": figure["rounds"],
-        "other_cores": max(busy, default=None),
+        "other_cores": max(busy, default=others),
         "peak_rss_mib": round(memory["self"] + sum(memory["living_children"])),
         "stack": told["stack"],
         "versions": told["versions"],
@@ -49,10 +51,12 @@ def main() -> None:
         "0",
     ]
     command += ["--repeat", str(given.repetitions), "--threads", str(given.threads), *flags]
+    machine, own, began = machine_cpu(), tree_cpu(), time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    others = ((machine_cpu() - machine) - (tree_cpu() - own)) / (time.perf_counter() - began)
     if done.returncode:  # it has said why
         raise SystemExit(done.returncode)
-    print(json.dumps(line(json.loads(done.stdout), given.test, given.threads)), flush=True)
+    print(json.dumps(line(json.loads(done.stdout), given.test, given.threads, round(max(0.0, others), 3))), flush=True)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,9 @@ def test_jackfields_document_becomes_an_adapters_line(scripts: SimpleNamespace) 
         "stack": {"hash": "abc"},
         "versions": {"jackfield": "0.1.0"},
     }
-    line = scripts.jackfield_offline.line(told, "decode", 2)
+    line = scripts.jackfield_offline.line(told, "decode", 2, others=1.5)
     assert (line["value"], line["other_cores"], line["peak_rss_mib"]) == (80.0, 0.3, 520)
     assert next(iter(line)) == "adapter"
+    for one in told["rounds"]:
+        del one["other_cores"]
+    assert scripts.jackfield_offline.line(told, "decode", 2, others=1.5)["other_cores"] == 1.5
