@@ -11,7 +11,7 @@ namespace {
 // One tile: elements of type T, of which kStep of a row lie together (a bfloat16 pair).
 template <class T, int kStep>
 void pack_tile(const T* rows, int64_t stride, int64_t count, int64_t columns, T* out) {
-    constexpr int64_t kChunk = 64;  // columns at a time, so that sixteen rows of them stay in the first cache
+    constexpr int64_t kChunk = 512;  // columns at a time, so that sixteen rows of them stay in the first cache
     const int64_t steps = (columns + kStep - 1) / kStep;
     if (count < kTile || steps * kStep != columns) std::memset(out, 0, static_cast<size_t>(steps * kStep * kTile) * sizeof(T));
     for (int64_t start = 0; start < columns; start += kChunk) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(80);
 constexpr int kPausesBetweenLooks = 64;     // at the clock
-constexpr int kPausesBeforeYield = 20000;  // some hundred microseconds: whom we wait for has lost its core
+constexpr int kPausesBeforeYield = 2000;  // some fifty microseconds: whom we wait for may have lost its core
 
 inline void pause() {
 #if defined(__x86_64__)
