@@ -23,6 +23,8 @@ JF_API void jf_arg_max(const float* logits, int64_t n, int64_t vocab, int64_t st
 // Plain weights [rows, columns], stride elements apart, into tiles (form kF32, kBf16 or kF16). out: whole tiles of columns rounded
 // up to the form's step (2 for kBf16).
 JF_API void jf_pack_dense(const void* plain, int32_t form, int64_t rows, int64_t columns, int64_t stride, void* out, int threads);
+// Rows of a table of these forms; ids must be within it. out has the table's element type.
+JF_API void jf_look_up_dense(const jf::Weight* table, const int64_t* ids, int64_t n, void* out, int threads);
 // out [n, rows] = x [n, columns] @ weight.T + bias, in out_scalar, which bias (null: none) has too.
 JF_API void jf_linear(const jf::Weight* weight, const void* x, int32_t scalar, int64_t n, int64_t stride, const void* bias, void* out,
                       int32_t out_scalar, int threads);

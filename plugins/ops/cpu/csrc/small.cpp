@@ -5,27 +5,10 @@
 #include "rows.h"
 #include "team.h"
 
-namespace {
-
-constexpr int64_t kWorthWaking = 16384;  // elements from which on other threads help
-
-// Calls rows(first, last), on all threads if there is much to do.
-template <class F>
-void shared_out(int64_t n, int64_t elements, int threads, F&& rows) {
-    if (n == 1 || elements < kWorthWaking) {
-        rows(int64_t{0}, n);
-        return;
-    }
-    auto& pool = jf::Pool::shared(threads);
-    pool.run([&](int thread) { rows(n * thread / pool.size(), n * (thread + 1) / pool.size()); });
-}
-
-}  // namespace
-
 void jf_norm(const void* x, const void* residual, void* sum, void* out, int32_t scalar, const jf::Norm* norm, int64_t n,
              int64_t size, int threads) {
     const auto type = static_cast<jf::Scalar>(scalar);
-    shared_out(n, n * size, threads, [&](int64_t first, int64_t last) {
+    jf::share_out(n, n * size, threads, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
             const int64_t start = i * size;
             jf::kernels().rows.norm(jf::at(x, start, type), residual == nullptr ? nullptr : jf::at(residual, start, type),
@@ -36,7 +19,7 @@ void jf_norm(const void* x, const void* residual, void* sum, void* out, int32_t 
 }
 
 void jf_embedding(const int64_t* ids, int64_t n, const void* table, int64_t row_bytes, void* out, int threads) {
-    shared_out(n, n * row_bytes / 2, threads, [&](int64_t first, int64_t last) {
+    jf::share_out(n, n * row_bytes / 2, threads, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
             std::memcpy(static_cast<uint8_t*>(out) + i * row_bytes, static_cast<const uint8_t*>(table) + ids[i] * row_bytes,
                         static_cast<size_t>(row_bytes));

@@ -32,6 +32,19 @@ struct Team {
     Span share(int64_t total) const { return {total * rank / size, total * (rank + 1) / size}; }
 };
 
+constexpr int64_t kWorthWaking = 16384;  // elements of rows from which on other threads help
+
+// Calls rows(first, last), on all threads if there is much to do.
+template <class F>
+void share_out(int64_t n, int64_t elements, int threads, F&& rows) {
+    if (n == 1 || elements < kWorthWaking) {
+        rows(int64_t{0}, n);
+        return;
+    }
+    auto& pool = Pool::shared(threads);
+    pool.run([&](int thread) { rows(n * thread / pool.size(), n * (thread + 1) / pool.size()); });
+}
+
 // Memory of one thread, kept for the next call; contents are lost when it grows.
 class Arena {
   public:

@@ -16,7 +16,15 @@ from jackfield_ops_cpu.blocks import ALL_STEPS, LEAVE, MLP, PROJECT, PostBlock, 
 from jackfield_ops_cpu.library import library
 from jackfield_ops_cpu.quantized import FORMS, W8A8_INT8, look_up, looks_up, pack_blocks, pack_int8
 from jackfield_ops_cpu.rotary_angles import RotaryAngles
-from jackfield_ops_cpu.weights import SCALARS, PackedWeight, export_weight, pack_dense, restore_weight
+from jackfield_ops_cpu.weights import (
+    SCALARS,
+    PackedWeight,
+    export_weight,
+    is_dense,
+    look_up_dense,
+    pack_dense,
+    restore_weight,
+)
 
 
 class CpuOps(Ops):
@@ -56,7 +64,7 @@ class CpuOps(Ops):
         return pack_dense(weight.data, self.threads)
 
     def looks_up(self, packed: PackedWeight) -> bool:
-        return looks_up(packed)
+        return is_dense(packed) or looks_up(packed)
 
     def export(self, packed: PackedWeight) -> tuple[Mapping[str, Any], NDArray[np.uint8]]:
         return export_weight(packed)
@@ -125,6 +133,8 @@ class CpuOps(Ops):
             if least < 0 or most >= rows:
                 raise IndexError(f"token ids {int(least)} to {int(most)} are not all below {rows}")
         if isinstance(table, PackedWeight):
+            if is_dense(table):
+                return look_up_dense(ids.contiguous(), table, self.dtype, self.threads)
             return look_up(ids.contiguous(), table, self.dtype, self.threads)
         out = torch.empty((ids.shape[0], table.shape[1]), dtype=table.dtype)
         if ids.shape[0]:

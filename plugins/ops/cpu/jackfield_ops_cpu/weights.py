@@ -99,6 +99,18 @@ def pack_dense(plain: torch.Tensor, threads: int) -> PackedWeight:
     return PackedWeight.of(form, rows, columns, data)
 
 
+def is_dense(packed: PackedWeight) -> bool:
+    """Whether it is a plain weight in tiles."""
+    return packed.form in DENSE.values()
+
+
+def look_up_dense(ids: torch.Tensor, packed: PackedWeight, dtype: torch.dtype, threads: int) -> torch.Tensor:
+    """Rows of a plain table in tiles, whose dtype is `dtype`: int64 [n], each below `packed.rows`, -> [n, columns]."""
+    out = torch.empty((ids.shape[0], packed.columns), dtype=dtype)
+    library().jf_look_up_dense(packed.address, ids.data_ptr(), ids.shape[0], out.data_ptr(), threads)
+    return out
+
+
 def export_weight(packed: PackedWeight) -> tuple[dict[str, int], NDArray[np.uint8]]:
     """For the cache on disk; every form is told by these numbers and its bytes."""
     flags: int = packed.struct.flags

@@ -93,3 +93,16 @@ def test_encodings_that_the_manifest_does_not_list_are_refused() -> None:
     weight = DenseWeight(encoding="q5_0", out_features=2, in_features=32, data=torch.zeros(2, 22, dtype=torch.uint8))
     with pytest.raises(ValueError, match="q5_0"):
         CpuOps(torch.float32, threads=1).pack(weight)
+
+
+def test_rows_are_looked_up_in_tiles(rig: Any, dtype: torch.dtype) -> None:
+    """A tied head's table need not be kept beside its packed weight."""
+    ops = CpuOps(dtype, threads=2)
+    for rows, width in ((50, 24), (33, 17), (40, 600)):
+        table = rig.randn(rows, width, seed=1, dtype=dtype)
+        packed = rig.packed(ops, table)
+        assert ops.looks_up(packed)
+        for ids in (torch.tensor([3, 0, rows - 1, 3]), torch.arange(rows), torch.empty(0, dtype=torch.int64)):
+            assert torch.equal(ops.embedding(ids, packed), table[ids])
+        with pytest.raises(IndexError, match=f"are not all below {rows}"):
+            ops.embedding(torch.tensor([0, rows]), packed)
