@@ -13,8 +13,17 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 FILE = DATA / "llamacpp-q4_k_m.gguf"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_log_probabilities_are_llama_cpps(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("ops", "dtype", "quantization"),
+    [
+        ("torch", "float32", "none"),
+        ("torch", "bfloat16", "none"),
+        ("cpu", "float32", "gguf"),
+        ("cpu", "bfloat16", "gguf"),
+        ("cpu", "float16", "gguf"),
+    ],
+)
+def test_log_probabilities_are_llama_cpps(ops: str, dtype: str, quantization: str) -> None:
     """llama.cpp rounds activations to 8 bits, which moves a log-probability by a few hundredths here; a wrong scale, order of
     blocks or rotary layout moves it by whole units."""
     told = np.load(FILE.with_suffix(".npz"))
@@ -22,7 +31,14 @@ def test_log_probabilities_are_llama_cpps(dtype: str) -> None:
     expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     tokens, vocab = told["tokens"].tolist(), logits.shape[1]
     with Engine(
-        model_path=str(FILE), dtype=dtype, device="cpu", max_total_tokens=256, max_top_logprobs=vocab
+        model_path=str(FILE),
+        ops=ops,
+        dtype=dtype,
+        quantization=quantization,
+        weight_cache_dir="none",
+        device="cpu",
+        max_total_tokens=256,
+        max_top_logprobs=vocab,
     ) as engine:
         answer = engine.generate(
             input_ids=tokens,

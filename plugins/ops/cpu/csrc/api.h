@@ -51,3 +51,5 @@ JF_API int64_t jf_pack_int8(const void* plain, int32_t form, int64_t rows, int64
                             int threads);
 // Rows of a quantised table, decoded -> out [n, columns] in scalar; ids must be within it.
 JF_API void jf_look_up(const jf::Weight* table, const int64_t* ids, int64_t n, void* out, int32_t scalar, int threads);
+// All bits of memory or-ed together (whole 256 bytes): a plain reading loop, for measurements.
+JF_API int64_t jf_read(const uint8_t* data, int64_t bytes, int threads);

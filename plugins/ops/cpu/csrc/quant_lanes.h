@@ -24,13 +24,13 @@ inline V halves(const uint8_t* p) { return load(reinterpret_cast<const f16_t*>(p
 template <class Q, int quad>
 inline Codes codes_of(const uint8_t* block, int group) {
     if constexpr (std::is_same_v<Q, Q8_0> || std::is_same_v<Q, Int8>) {
-        return load_codes(block + (group * kQuads + quad) * kQuad);
+        return load_codes(block + Q::kCodes + (group * kQuads + quad) * kQuad);
     } else if constexpr (std::is_same_v<Q, Q6K>) {
-        const uint8_t* at = block + group * Q6K::kCodes;
+        const uint8_t* at = block + group * Q6K::kGroupBytes;
         const Codes pair = load_codes(at + quad / 2 * kQuad), upper = load_codes(at + Q6K::kHigh + quad / 4 * kQuad);
         return join(quad % 2 ? high_half(pair) : low_half(pair), upper_bits<quad % 4>(upper));
     } else {
-        const Codes pair = load_codes(block + (group * kQuads + quad) / 2 * kQuad);
+        const Codes pair = load_codes(block + Q::kCodes + (group * kQuads + quad) / 2 * kQuad);
         return quad % 2 ? high_half(pair) : low_half(pair);
     }
 }

@@ -19,14 +19,16 @@ float half_at(const uint8_t* at) {
 template <class Q>
 int code_at(const uint8_t* block, int column, int row) {
     const int quad = column / 4, place = row * 4 + column % 4;
-    if constexpr (std::is_same_v<Q, Q8_0> || std::is_same_v<Q, Int8>) return block[quad * kQuad + place];
-    if constexpr (std::is_same_v<Q, Q6K>) {
-        const uint8_t* group = block + quad / kQuads * Q6K::kCodes;
+    if constexpr (std::is_same_v<Q, Q8_0> || std::is_same_v<Q, Int8>) {
+        return block[Q::kCodes + quad * kQuad + place];
+    } else if constexpr (std::is_same_v<Q, Q6K>) {
+        const uint8_t* group = block + quad / kQuads * Q6K::kGroupBytes;
         const int within = quad % kQuads;
         const int low = group[within / 2 * kQuad + place] >> within % 2 * 4 & 15;
         return low | (group[Q6K::kHigh + within / 4 * kQuad + place] >> within % 4 * 2 & 3) << 4;
+    } else {
+        return block[Q::kCodes + quad / 2 * kQuad + place] >> quad % 2 * 4 & 15;
     }
-    return block[quad / 2 * kQuad + place] >> quad % 2 * 4 & 15;
 }
 
 // Products are rounded before they are added, as they are where the codes are decoded without this library.

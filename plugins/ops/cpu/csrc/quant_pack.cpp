@@ -106,14 +106,14 @@ void place(const uint8_t* codes, int first, int n, int row, uint8_t* to) {
         const uint8_t code = codes[k - first];
         const int quad = k / 4, place = row * 4 + k % 4;
         if constexpr (std::is_same_v<Q, Q8_0> || std::is_same_v<Q, Int8>) {
-            to[quad * kQuad + place] = code;
+            to[Q::kCodes + quad * kQuad + place] = code;
         } else if constexpr (std::is_same_v<Q, Q6K>) {
-            uint8_t* group = to + quad / kQuads * Q6K::kCodes;
+            uint8_t* group = to + quad / kQuads * Q6K::kGroupBytes;
             const int within = quad % kQuads;
             group[within / 2 * kQuad + place] |= (code & 15) << (within % 2 * 4);
             group[Q6K::kHigh + within / 4 * kQuad + place] |= code >> 4 << (within % 4 * 2);
         } else {
-            to[quad / 2 * kQuad + place] |= code << (quad % 2 * 4);
+            to[Q::kCodes + quad / 2 * kQuad + place] |= code << (quad % 2 * 4);
         }
     }
 }

@@ -19,7 +19,8 @@ enum Form : int32_t {
     kQ4K = 6,
     kQ6K = 7,
     kInt8 = 8,
-    kForms = 9
+    kMixed = 9,  // parts in several of the packed forms
+    kForms = 10
 };
 
 // Output rows of a tile. All that one tile needs lies together, and tiles lie one after another, so that whoever multiplies a

@@ -36,6 +36,7 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "jf_quantized_bytes": ([_INT, _LONG, _LONG], _LONG),
     "jf_pack_quantized": ([_POINTER, _INT, _LONG, _LONG, _LONG, _POINTER, _INT], None),
     "jf_pack_int8": ([_POINTER, _INT, _LONG, _LONG, _LONG, _POINTER, _INT], _LONG),
+    "jf_read": ([_POINTER, _LONG, _INT], _LONG),
     "jf_look_up": ([_POINTER, _POINTER, _LONG, _POINTER, _INT, _INT], None),
     "jf_post_attention": ([_POINTER, _INT, _LONG, *[_POINTER] * 4, _INT], None),
 }

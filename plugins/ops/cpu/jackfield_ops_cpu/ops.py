@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention,
 from jackfield.layers.sampling import sample
 from jackfield_ops_cpu.blocks import ALL_STEPS, LEAVE, MLP, PROJECT, PostBlock, PreBlock, check_vector, norm_struct
 from jackfield_ops_cpu.library import library
+from jackfield_ops_cpu.mixed import MixedWeight, export_mixed, pack_mixed, restore_mixed
 from jackfield_ops_cpu.quantized import FORMS, W8A8_INT8, look_up, looks_up, pack_blocks, pack_int8
 from jackfield_ops_cpu.rotary_angles import RotaryAngles
 from jackfield_ops_cpu.weights import (
@@ -63,14 +64,17 @@ class CpuOps(Ops):
             return pack_int8(weight.data, self.dtype, self.threads)
         return pack_dense(weight.data, self.threads)
 
+    def pack_mixed(self, parts: Sequence[DenseWeight]) -> PackedWeight | None:
+        return pack_mixed(parts, self.dtype, self.threads)
+
     def looks_up(self, packed: PackedWeight) -> bool:
         return is_dense(packed) or looks_up(packed)
 
     def export(self, packed: PackedWeight) -> tuple[Mapping[str, Any], NDArray[np.uint8]]:
-        return export_weight(packed)
+        return export_mixed(packed) if isinstance(packed, MixedWeight) else export_weight(packed)
 
     def restore(self, header: Mapping[str, Any], data: NDArray[np.uint8]) -> PackedWeight:
-        return restore_weight(header, data)
+        return restore_mixed(header, data) if "parts" in header else restore_weight(header, data)
 
     def packing(self) -> str:
         return "tiles-1"  # the same at every level of instructions

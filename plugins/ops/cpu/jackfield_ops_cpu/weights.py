@@ -41,6 +41,7 @@ class Form(enum.IntEnum):
     Q4_K = 6
     Q6_K = 7
     INT8 = 8
+    MIXED = 9
 
 
 SCALARS = MappingProxyType(

@@ -158,3 +158,28 @@ def test_what_cannot_be_packed_is_refused() -> None:
         ops.pack(short)
     with pytest.raises(ValueError, match="quantises to w8a8_int8, not to 'fp8'"):
         CpuOps(torch.bfloat16, threads=1, quantization="fp8")
+
+
+def test_parts_in_different_encodings_make_one_layer(native: ctypes.CDLL) -> None:
+    given = [("q4_k", 32), ("q6_k", 48), ("q8_0", 21)]
+    parts = [encoded(encoding, out, 512, seed=out) for encoding, out in given]
+    plain = torch.cat([decode(part.encoding, part.data) for part in parts]).double()
+    for dtype in TOLERANCES:
+        for threads in (1, 2):
+            ops = CpuOps(dtype, threads=threads)
+            whole = ops.pack_mixed(parts)
+            assert whole is not None
+            assert not ops.looks_up(whole)
+            header, data = ops.export(whole)
+            again = ops.restore(header, torch.from_numpy(data).clone().numpy())
+            for n in (1, 9, 70):
+                x = randn(n, 512, seed=n, dtype=dtype)
+                found = ops.linear(x, whole)
+                assert off_by(found, x.double() @ plain.t()) < TOLERANCES[dtype]
+                assert torch.equal(ops.linear(x, again), found)
+
+
+def test_parts_that_would_begin_inside_a_tile_are_not_joined() -> None:
+    ops = CpuOps(torch.bfloat16, threads=1)
+    assert ops.pack_mixed([encoded("q4_k", 24, 256), encoded("q6_k", 16, 256)]) is None
+    assert ops.pack_mixed([encoded("q4_k", 32, 256), encoded("q5_k", 16, 256)]) is None

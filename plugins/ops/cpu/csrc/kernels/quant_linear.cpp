@@ -10,12 +10,11 @@ constexpr int64_t kPanel = 2;  // tiles that are decoded at once
 
 // Rows up to which codes are multiplied as they are: beyond, decoding costs less than what it saves. Activations of int8 weights
 // keep 14 bits as long as that costs nothing, because the product waits for memory.
-constexpr int64_t kFewRows = 24, kFewRowsQ6K = 16, kFewRowsInt8 = 4;
+constexpr int64_t kFewRows = 24, kFewRowsInt8 = 4;
 
 bool code_by_code(int64_t form, int64_t n, int64_t scalar) {
     if (scalar == kFloat32) return false;
-    if (form == kInt8 && kInt8Products) return n <= kFewRowsInt8;
-    return n <= (form == kQ6K ? kFewRowsQ6K : kFewRows);
+    return n <= (form == kInt8 && kInt8Products ? kFewRowsInt8 : kFewRows);
 }
 
 bool in_int8(int64_t form, int64_t scalar) { return kInt8Products && form == kInt8 && scalar != kFloat32; }
@@ -59,9 +58,22 @@ void multiply(const Weight& weight, const void* x, int64_t ldx, int64_t n, int64
     }
 }
 
+// data: Weights in other forms of this file, one after another, all but the last of whole tiles; one without rows ends them. What
+// is prepared is the same for each, because int8 is not among them.
+void multiply_mixed(const Weight& weight, const void* x, int64_t ldx, int64_t n, int64_t first, int64_t last, float* out, int64_t ldo,
+                    void* scratch) {
+    int64_t start = 0;
+    for (const auto* part = reinterpret_cast<const Weight*>(weight.data); part->rows > 0; ++part) {
+        const int64_t stop = start + tiles_of(part->rows);
+        const int64_t from = first > start ? first : start, to = last < stop ? last : stop;
+        if (from < to) multiply(*part, x, ldx, n, from - start, to - start, out + (from - first) * kTile, ldo, scratch);
+        start = stop;
+    }
+}
+
 template <int form>
 void fill(Kernels& kernels) {
-    kernels.linear[form] = {prepared_bytes<form>, prepare<form>, scratch_bytes, multiply};
+    kernels.linear[form] = {prepared_bytes<form>, prepare<form>, scratch_bytes, form == kMixed ? multiply_mixed : multiply};
 }
 
 }  // namespace
@@ -73,6 +85,7 @@ void register_quantized(Kernels& kernels) {
     fill<kQ4K>(kernels);
     fill<kQ6K>(kernels);
     fill<kInt8>(kernels);
+    fill<kMixed>(kernels);
 }
 
 }  // namespace jf::JF_NAMESPACE
