@@ -64,7 +64,9 @@ def _joined(headers: Sequence[Mapping[str, int]], data: NDArray[np.uint8], flags
     for header in headers:
         parts.append(restore_weight(header, data[start : start + header["nbytes"]]))
         start += header["nbytes"]
-    descriptors = (WeightStruct * (len(parts) + 1))(*(part.struct for part in parts))  # the last one, of form 0, has no rows
+    descriptors = (WeightStruct * (len(parts) + 1))(
+        *(part.struct for part in parts)
+    )  # the last one, of form 0, has no rows
     rows, columns = sum(part.rows for part in parts), parts[0].columns
     struct = WeightStruct(int(Form.MIXED), flags, rows, columns, ctypes.addressof(descriptors))
     return MixedWeight(Form.MIXED, rows, columns, data, struct, ctypes.addressof(struct), tuple(parts), descriptors)
