@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 
 from jackfield.hookspecs import KVGroup, KVLayout, KVTensors, KVTensorSpec
 from jackfield.model_executor.dtypes import torch_dtype
+from jackfield.model_executor.memory import InsufficientMemory, gib
 
 
 def spec_dtype(spec: KVTensorSpec, kv_dtype: torch.dtype) -> torch.dtype:
@@ -64,12 +65,18 @@ def allocate_kv(
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeroed memory. On the CPU from calloc, whose pages take no memory before they are written (torch.zeros writes all of
-    them, and most runs never use most of the pool)."""
+    """Zeroed memory. On the CPU from the system itself, whose pages take no memory before they are written: torch.zeros writes
+    all of them, NumPy's asks for pages of 2 MiB, and most runs never use most of the pool."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    nbytes = math.prod(shape) * dtype.itemsize
+    try:
+        raw = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise InsufficientMemory(
+            f"a tensor of {gib(nbytes)} for the KV cache cannot be had ({error.strerror}): lower --max-total-tokens"
+        ) from error
+    return torch.frombuffer(raw, dtype=torch.uint8)[:nbytes].view(dtype).view(shape)
 
 
 def _page_shape(group: KVGroup, spec: KVTensorSpec, page_size: int) -> tuple[int, ...]:
