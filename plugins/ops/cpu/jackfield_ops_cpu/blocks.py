@@ -85,10 +85,11 @@ class Kept:
     """Tensors of a block's last result, and where they lie. Within one forward no two blocks share any, so that a model may hold
     what it likes; those that somebody holds beyond it are left to him."""
 
-    __slots__ = ("addresses", "rows", "tensors")
+    __slots__ = ("addresses", "rows", "tensors", "width")
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], rows: int, dtype: torch.dtype) -> None:
         self.rows = rows
+        self.width = shapes[-1][-1]  # of the last one, the sum
         self.tensors = tuple(torch.empty((rows, *shape), dtype=dtype) for shape in shapes)
         self.addresses = tuple(tensor.data_ptr() for tensor in self.tensors)
 

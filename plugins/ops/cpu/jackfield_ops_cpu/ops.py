@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention, PreAttention, SamplingRows
 from jackfield.layers.sampling import sample
-from jackfield_ops_cpu.blocks import ALL_STEPS, LEAVE, MLP, PROJECT, PostBlock, PreBlock, check_vector, norm_struct
+from jackfield_ops_cpu.blocks import (
+    ALL_STEPS,
+    KEEP_ROWS,
+    LEAVE,
+    MLP,
+    PROJECT,
+    Kept,
+    PostBlock,
+    PreBlock,
+    check_vector,
+    norm_struct,
+)
 from jackfield_ops_cpu.library import library
 from jackfield_ops_cpu.mixed import MixedWeight, export_mixed, pack_mixed, restore_mixed
 from jackfield_ops_cpu.quantized import FORMS, W8A8_INT8, look_up, looks_up, pack_blocks, pack_int8
@@ -50,6 +61,8 @@ class CpuOps(Ops):
         self._angles = RotaryAngles()
         self._pre: dict[int, PreBlock] = {}
         self._post: dict[int, PostBlock] = {}
+        self._made: Kept | None = None  # the last result of post_attention
+        self._summed: Kept | None = None  # and of pre_attention
 
     # -- weights
 
@@ -112,30 +125,28 @@ class CpuOps(Ops):
     def norm(
         self, x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        size = x.shape[-1]
-        flat = self._rows(x.reshape(-1, size), size)
-        normed = torch.empty_like(flat)
-        total = x if residual is None else torch.empty_like(flat)
-        if n := flat.shape[0]:
-            self._native.jf_norm(
-                flat.data_ptr(),
-                None if residual is None else self._rows(residual.reshape(-1, size), size).data_ptr(),
-                None if residual is None else total.data_ptr(),
-                normed.data_ptr(),
-                self._scalar,
-                ctypes.byref(norm_struct(weight, eps, self._scalar, size)),
-                n,
-                size,
-                self.threads,
-            )
-        return normed.view(x.shape), total.view(x.shape)
+        if x.dim() != 2:
+            flat = None if residual is None else residual.reshape(-1, x.shape[-1])
+            normed, total = self.norm(x.reshape(-1, x.shape[-1]), weight, eps, flat)
+            return normed.view(x.shape), x if residual is None else total.view(x.shape)
+        n, size = x.shape
+        x = self._rows(x, size)
+        normed = torch.empty_like(x)
+        total, old, new = x, None, None
+        if residual is not None:
+            total = torch.empty_like(x)
+            old, new = self._rows(residual, size, n).data_ptr(), total.data_ptr()
+        if n:
+            norm = ctypes.byref(norm_struct(weight, eps, self._scalar, size))
+            self._native.jf_norm(x.data_ptr(), old, new, normed.data_ptr(), self._scalar, norm, n, size, self.threads)
+        return normed, total
 
     def embedding(self, ids: torch.Tensor, table: torch.Tensor | PackedWeight) -> torch.Tensor:
         rows = table.rows if isinstance(table, PackedWeight) else table.shape[0]
         if ids.shape[0]:
-            least, most = ids.aminmax()
-            if least < 0 or most >= rows:
-                raise IndexError(f"token ids {int(least)} to {int(most)} are not all below {rows}")
+            numbers = ids.numpy()
+            if numbers.min() < 0 or numbers.max() >= rows:
+                raise IndexError(f"token ids {numbers.min()} to {numbers.max()} are not all below {rows}")
         if isinstance(table, PackedWeight):
             if is_dense(table):
                 return look_up_dense(ids.contiguous(), table, self.dtype, self.threads)
@@ -167,25 +178,28 @@ class CpuOps(Ops):
         known = self._pre.get(id(block))
         if known is None or known.block is not block or known.qkv is not block.qkv:
             known = self._pre[id(block)] = PreBlock(block, self._scalar)
-        x = self._rows(x, known.hidden)
-        n = x.shape[0]
+        made = self._made
+        old: int | None
+        if made is not None and x is made.tensors[0] and residual is made.tensors[1] and made.width == known.hidden:
+            # What the block before gave: nothing to check, and no memory to touch that the weights have driven out.
+            n, (x_at, old) = made.rows, made.addresses
+        else:
+            x = self._rows(x, known.hidden)
+            n, x_at = x.shape[0], x.data_ptr()
+            old = None if residual is None else self._rows(residual, known.hidden, n).data_ptr()
         kept = known.results(n, self.dtype)
         q, k, v, total = kept.tensors
         q_at, k_at, v_at, total_at = kept.addresses
-        old = None
         if residual is None:
             total = x
-        else:
-            old = self._rows(residual, known.hidden).data_ptr()
         cos = sin = None
         stride = half = 0
         if block.rotary is not None:
             angles = self._angles.of(block.rotary, ctx)
             cos, sin, stride, half = angles.cos, angles.sin, angles.stride, angles.half
         if n:
-            self._before(
-                known.address, n, x.data_ptr(), old, total_at, cos, sin, stride, half, q_at, k_at, v_at, self.threads
-            )
+            self._before(known.address, n, x_at, old, total_at, cos, sin, stride, half, q_at, k_at, v_at, self.threads)
+        self._summed = kept if n <= KEEP_ROWS and residual is not None else None
         return q, k, v, total
 
     def post_attention(
@@ -194,29 +208,37 @@ class CpuOps(Ops):
         known = self._post.get(id(block))
         if known is None or known.block is not block or known.down is not block.down:
             known = self._post[id(block)] = PostBlock(block, self._scalar)
-        attended, residual = self._rows(attended, known.attended), self._rows(residual, known.hidden)
+        attended = self._rows(attended, known.attended)
+        n, summed = attended.shape[0], self._summed
+        if summed is not None and residual is summed.tensors[3] and (n, known.hidden) == (summed.rows, summed.width):
+            old = summed.addresses[3]
+        else:
+            residual = self._rows(residual, known.hidden, n)
+            old = residual.data_ptr()
         if self._alone:
-            return self._steps(known, ALL_STEPS, attended, residual)
-        projected, _ = self._steps(known, PROJECT, attended, residual)
-        x, total = self._steps(known, MLP, self._rows(ctx.all_reduce(projected), known.hidden), residual)
+            kept = self._steps(known, ALL_STEPS, attended, old)
+            self._made = kept if n <= KEEP_ROWS else None
+            x, total = kept.tensors
+            return x, total
+        projected, _ = self._steps(known, PROJECT, attended, old).tensors
+        projected = self._rows(ctx.all_reduce(projected), known.hidden, n)
+        x, total = self._steps(known, MLP, projected, old).tensors
         x = ctx.all_reduce(x)
         if block.after_mlp is not None:
-            x, _ = self._steps(known, LEAVE, self._rows(x, known.hidden), residual)
+            x, _ = self._steps(known, LEAVE, self._rows(x, known.hidden, n), old).tensors
         return x, total
 
-    def _steps(
-        self, known: PostBlock, steps: int, given: torch.Tensor, residual: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(what they give, the new residual, which is undefined without the step MLP)."""
+    def _steps(self, known: PostBlock, steps: int, given: torch.Tensor, residual: int) -> Kept:
+        """What they give and the new residual, which is undefined without the step MLP. residual: where the old one lies."""
         n = given.shape[0]
         kept = known.results(n, self.dtype)
         if n:
-            self._after(known.address, steps, n, given.data_ptr(), residual.data_ptr(), *kept.addresses, self.threads)
-        out, total = kept.tensors
-        return out, total
+            self._after(known.address, steps, n, given.data_ptr(), residual, *kept.addresses, self.threads)
+        return kept
 
-    def _rows(self, x: torch.Tensor, width: int) -> torch.Tensor:
+    def _rows(self, x: torch.Tensor, width: int, rows: int | None = None) -> torch.Tensor:
         """Rows as the native library may read them. Raises ValueError for others."""
-        if x.dtype is not self.dtype or x.dim() != 2 or x.shape[1] != width:
-            raise ValueError(f"rows are {x.dtype} {tuple(x.shape)}; {self.dtype} (n, {width}) was expected")
+        if x.dtype is not self.dtype or x.dim() != 2 or x.shape[1] != width or rows not in (None, x.shape[0]):
+            count = "n" if rows is None else rows
+            raise ValueError(f"rows are {x.dtype} {tuple(x.shape)}; {self.dtype} ({count}, {width}) was expected")
         return x if x.is_contiguous() else x.contiguous()

@@ -167,7 +167,13 @@ def test_blocks_that_do_not_fit_together_are_refused(rig: Any) -> None:
     post.down = rig.packed(ops, torch.zeros(48, 81))
     with pytest.raises(ValueError, match=r"layer 0: .* down 48 x 81 do not fit together"):
         ops.post_attention(post, torch.zeros(1, 88), torch.zeros(1, 48), TwinContext(ops, torch.arange(1)))
+    context = TwinContext(ops, torch.arange(1))
+    with pytest.raises(ValueError, match=r"\(1, 48\); torch.float32 \(2, 48\) was expected"):
+        ops.pre_attention(pre, torch.zeros(2, 48), torch.zeros(1, 48), context)
+    with pytest.raises(ValueError, match=r"\(1, 48\); torch.float32 \(2, 48\) was expected"):
+        ops.post_attention(blocks(rig, ops, given)[1], torch.zeros(2, 88), torch.zeros(1, 48), context)
     pre.qkv_bias = torch.zeros(3)
+    pre.qkv = rig.packed(ops, given.qkv)
     with pytest.raises(ValueError, match=r"a bias is torch.float32 \(3,\)"):
         ops.pre_attention(pre, torch.zeros(1, 48), None, TwinContext(ops, torch.arange(1)))
     pre.qkv = torch.zeros(140, 48)
