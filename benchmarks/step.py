@@ -26,7 +26,7 @@ from machine import machine_facts
 REFERENCE_CALLS = 1000
 WANTED_MS = {1: 0.35, 32: 1.5}
 SAMPLED = {"temperature": 0.8, "top_p": 0.95, "top_k": 50}
-LONG, SHORT = 136, 8
+SHORT = 8
 
 
 class Spent:
@@ -59,14 +59,18 @@ def reference() -> float:
 
 
 class Subject:
-    def __init__(self, engine: Any, forward: Spent, random_ids: random.Random) -> None:
+    """long: tokens of the longer answer."""
+
+    def __init__(self, engine: Any, forward: Spent, random_ids: random.Random, long: int) -> None:
         self.engine = engine
         self.forward = forward
         self.random = random_ids
+        self.long = long
+        self.vocab = engine._runtime.tokenizer_manager.limits.vocab_size
 
     def spent(self, running: int, new: int, sampling: dict[str, Any], stream: bool) -> float:
         """Milliseconds of this thread in one call, without the forward."""
-        prompts = [[self.random.randrange(8, 40_000) for _ in range(16)] for _ in range(running)]
+        prompts = [[self.random.randrange(8, self.vocab) for _ in range(16)] for _ in range(running)]
         fields = {"max_new_tokens": new, "ignore_eos": True, "temperature": 0, **sampling}
         before, began = self.forward.seconds, time.thread_time()
         answers = self.engine.generate(input_ids=prompts, sampling_params=fields, stream=stream)
@@ -77,7 +81,7 @@ class Subject:
 
     def step(self, running: int, sampling: dict[str, Any], stream: bool) -> float:
         short = self.spent(running, SHORT, sampling, stream)
-        return (self.spent(running, LONG, sampling, stream) - short) / (LONG - SHORT)
+        return (self.spent(running, self.long, sampling, stream) - short) / (self.long - SHORT)
 
 
 def figures_of(name: str, subject: Subject, rounds: int, sampled: bool) -> dict[str, Figure]:
@@ -110,15 +114,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Figure]:
     common: dict[str, Any] = {"topology": "inline", "check_invariants": "off", "max_total_tokens": 16_384}
     options = {"worker.simulated": {"verify": "off"}}
     forward = Spent()
-    numbers = random.Random(1)
+    numbers, long = random.Random(1), 16 if arguments.quick else 136
     with Engine(worker="simulated", options=options, **common) as engine:
-        figures = figures_of("simulated", Subject(engine, forward, numbers), arguments.rounds, sampled=False)
+        figures = figures_of("simulated", Subject(engine, forward, numbers, long), arguments.rounds, sampled=False)
     model = {} if arguments.model_path is None else {"model_path": arguments.model_path, "skip_tokenizer_init": True}
     with Engine(dtype="bfloat16", **model, **common) as engine:
         from jackfield.model_executor.model_runner import ModelRunner
 
         forward.count(ModelRunner, "forward")
-        return figures | figures_of("torch", Subject(engine, forward, numbers), arguments.rounds, sampled=True)
+        return figures | figures_of("torch", Subject(engine, forward, numbers, long), arguments.rounds, sampled=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -128,6 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--wait", type=float, default=120.0, help="seconds to wait for a quiet machine (default 120)")
     parser.add_argument("--model-path", help="as everywhere; not given: the embedded model")
     parser.add_argument("--threads", type=int, default=2, help="threads of arithmetic (default 2)")
+    parser.add_argument("--quick", action="store_true", help="short answers: shows that it works, measures nothing")
     arguments = parser.parse_args(argv)
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before torch is imported
     machine = machine_facts(arguments.wait, threads=arguments.threads)

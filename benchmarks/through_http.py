@@ -26,6 +26,8 @@ from machine import machine_facts
 from streaming import served
 
 TARGET = ">= 0.92"
+IDS = 96
+"""Prompts are of ids below this, which every vocabulary has; what a prompt says is nothing to its speed."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Load:
 
     def prompts(self, seed: int) -> list[list[int]]:
         numbers = random.Random(seed)
-        prefix = [numbers.randrange(8, 40_000) for _ in range(self.shared)]
-        return [prefix + [numbers.randrange(8, 40_000) for _ in range(self.own)] for _ in range(self.requests)]
+        prefix = [numbers.randrange(8, IDS) for _ in range(self.shared)]
+        return [prefix + [numbers.randrange(8, IDS) for _ in range(self.own)] for _ in range(self.requests)]
 
 
 LOADS = {"decode": Load(1, 0, 128, 128), "batch": Load(32, 0, 256, 128), "prefix": Load(32, 512, 32, 64)}

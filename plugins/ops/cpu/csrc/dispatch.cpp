@@ -9,6 +9,7 @@ namespace jf {
 #define JF_DECLARE(level)                 \
     namespace level_##level {             \
     void register_sampling(Kernels&);     \
+    void register_drawing(Kernels&);      \
     void register_rows(Kernels&);         \
     void register_dense(Kernels&);        \
     void register_quantized(Kernels&);    \
@@ -16,6 +17,7 @@ namespace jf {
 #define JF_FILL(level, kernels)               \
     do {                                      \
         level_##level::register_sampling(kernels); \
+        level_##level::register_drawing(kernels);  \
         level_##level::register_rows(kernels);     \
         level_##level::register_dense(kernels);    \
         level_##level::register_quantized(kernels); \

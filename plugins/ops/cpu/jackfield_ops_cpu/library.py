@@ -27,6 +27,8 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "jf_level": ([], ctypes.c_char_p),
     "jf_use_level": ([ctypes.c_char_p], _INT),
     "jf_arg_max": ([_POINTER, _LONG, _LONG, _LONG, _POINTER, _INT], None),
+    "jf_draw_bytes": ([_LONG, _INT], _LONG),
+    "jf_draw": ([_POINTER, _LONG, _LONG, _LONG, *[_POINTER] * 7, _INT], None),
     "jf_pack_dense": ([_POINTER, _INT, _LONG, _LONG, _LONG, _POINTER, _INT], None),
     "jf_look_up_dense": ([_POINTER, _POINTER, _LONG, _POINTER, _INT], None),
     "jf_linear": ([_POINTER, _POINTER, _INT, _LONG, _LONG, _POINTER, _POINTER, _INT, _INT], None),
