@@ -23,7 +23,8 @@ FILE = DATA / "llamacpp-q4_k_m.gguf"
         ("cpu", "float16", "gguf"),
     ],
 )
-def test_log_probabilities_are_llama_cpps(ops: str, dtype: str, quantization: str) -> None:
+@pytest.mark.parametrize("chunk", [1, 32], ids=["token by token", "at once"])
+def test_log_probabilities_are_llama_cpps(ops: str, dtype: str, quantization: str, chunk: int) -> None:
     """llama.cpp rounds activations to 8 bits, which moves a log-probability by a few hundredths here; a wrong scale, order of
     blocks or rotary layout moves it by whole units."""
     told = np.load(FILE.with_suffix(".npz"))
@@ -39,6 +40,7 @@ def test_log_probabilities_are_llama_cpps(ops: str, dtype: str, quantization: st
         device="cpu",
         max_total_tokens=256,
         max_top_logprobs=vocab,
+        chunked_prefill_size=chunk,
     ) as engine:
         answer = engine.generate(
             input_ids=tokens,
