@@ -6,35 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def figures(script: str, *flags: str) -> dict[str, Any]:
-    command = [sys.executable, str(ROOT / "benchmarks" / script), "--json", "--wait", "0", *flags]
-    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    results: dict[str, Any] = told["results"]
-    return results
-
-
-@pytest.mark.slow
-def test_a_step(tiny_model: Path) -> None:
-    results = figures("step.py", "--quick", "--rounds", "1", "--threads", "1", "--model-path", str(tiny_model))
-    assert set(results) == {
-        *(f"simulated_{kind}_{running}" for kind in ("greedy", "streamed") for running in (1, 32)),
-        *(f"torch_{kind}_{running}" for kind in ("greedy", "streamed", "sampled") for running in (1, 32)),
-    }
-    assert all(figure["unit"] == "ms" and figure["value"] > 0 for figure in results.values())
-
-
-@pytest.mark.slow
-def test_through_http(tiny_model: Path) -> None:
-    results = figures("through_http.py", "--quick", "--rounds", "1", "--threads", "1", "--model-path", str(tiny_model))
-    assert set(results) == {"decode", "prefix"}
-    assert all(side > 0 for figure in results.values() for side in figure["a"] + figure["b"])
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ class _Row:
             ends = len(ids) > top_k or float(np.add.reduce(weights, dtype=np.float64)) > limit * (1 + doubt)
             if ends or not least:
                 break
-        if doubt == _ROUNDED and min(len(ids), top_k) > _MANY:
+        if doubt == _ROUNDED and len(ids) > _MANY:
             return None
         beyond = len(ids) - top_k
         # The prefix, in falling order, and one token behind it where there is one.

@@ -39,7 +39,7 @@ class ManifestRow:
     core           versions of jackfield that it takes, as a PEP 440 range, or None: whatever speaks its contract
     devices        device types it runs on; empty: any
     dtypes         run dtypes it computes in; empty: any
-    layouts        KV layouts it accepts (attention) or may write itself (ops)
+    layouts        KV layouts it accepts (attention; what it likes best is first) or may write itself (ops)
     features       what it offers beyond the minimum ("window", "cached_tokens", ...)
     needs          what it asks of others: kinds (worker), cache features (schedule_policy)
     encodings      packed weights that it multiplies without unpacking (ops)

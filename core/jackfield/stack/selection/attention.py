@@ -98,7 +98,9 @@ class AttentionSelection:
         problems += self._invariance.problems(row)
         if self._shape is not None:
             problems += feature_problems(row, self._shape.features, f"the model {self._shape.architecture}")
-        layouts = tuple(name for name in self._known if name in manifest.layouts)
+        layouts = tuple(
+            name for name in manifest.layouts if name in self._known
+        )  # in its own order: what it likes best is first
         if not layouts:
             hint = did_you_mean(manifest.layouts[0], self._known, noun="declared") if len(manifest.layouts) == 1 else ""
             problems.append(f"it accepts only KV layouts that nobody declares: {', '.join(manifest.layouts)}{hint}")

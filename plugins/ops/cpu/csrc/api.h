@@ -19,12 +19,6 @@ JF_API int jf_use_level(const char* name);
 
 // Greedy sampling: logits float32 [n, vocab], rows stride floats apart -> tokens int64 [n]; see Kernels::arg_max.
 JF_API void jf_arg_max(const float* logits, int64_t n, int64_t vocab, int64_t stride, int64_t* tokens, int threads);
-// Sampling, greedy rows (temperature 0) included: columns as in SamplingRows [n], a token each as jf_arg_max has it, -1 included.
-// scratch: jf_draw_bytes(vocab, threads), aligned to 64 bytes.
-JF_API int64_t jf_draw_bytes(int64_t vocab, int threads);
-JF_API void jf_draw(const float* logits, int64_t n, int64_t vocab, int64_t stride, const float* temperature,
-                    const int32_t* top_k, const float* top_p, const float* min_p, const int64_t* streams, int64_t* tokens,
-                    void* scratch, int threads);
 
 // Plain weights [rows, columns], stride elements apart, into tiles (form kF32, kBf16 or kF16). out: whole tiles of columns rounded
 // up to the form's step (2 for kBf16).

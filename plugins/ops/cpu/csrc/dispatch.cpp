@@ -9,18 +9,18 @@ namespace jf {
 #define JF_DECLARE(level)                 \
     namespace level_##level {             \
     void register_sampling(Kernels&);     \
-    void register_drawing(Kernels&);      \
     void register_rows(Kernels&);         \
     void register_dense(Kernels&);        \
     void register_quantized(Kernels&);    \
+    void register_attention(Kernels&);    \
     }
 #define JF_FILL(level, kernels)               \
     do {                                      \
         level_##level::register_sampling(kernels); \
-        level_##level::register_drawing(kernels);  \
         level_##level::register_rows(kernels);     \
         level_##level::register_dense(kernels);    \
         level_##level::register_quantized(kernels); \
+        level_##level::register_attention(kernels); \
     } while (0)
 
 JF_DECLARE(scalar)

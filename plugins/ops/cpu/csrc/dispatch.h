@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "drawing.h"
+#include "kernels/attention.h"
 #include "rows.h"
 #include "weight.h"
 
@@ -15,9 +15,9 @@ enum Level : int { kScalar = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Vnni = 3, kAvx512
 struct Kernels {
     // Index of the largest of n values, the lowest of equals; -1 if one is NaN or +inf, or none is finite.
     int64_t (*arg_max)(const float* values, int64_t n);
-    DrawingKernels drawing;
     RowKernels rows;
     LinearKernels linear[kForms];  // of a form that nothing multiplies: null
+    AttentionKernels attention;
 };
 
 // The table of a level; null for one that this library was not built with.

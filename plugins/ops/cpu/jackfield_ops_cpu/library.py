@@ -27,8 +27,6 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "jf_level": ([], ctypes.c_char_p),
     "jf_use_level": ([ctypes.c_char_p], _INT),
     "jf_arg_max": ([_POINTER, _LONG, _LONG, _LONG, _POINTER, _INT], None),
-    "jf_draw_bytes": ([_LONG, _INT], _LONG),
-    "jf_draw": ([_POINTER, _LONG, _LONG, _LONG, *[_POINTER] * 7, _INT], None),
     "jf_pack_dense": ([_POINTER, _INT, _LONG, _LONG, _LONG, _POINTER, _INT], None),
     "jf_look_up_dense": ([_POINTER, _POINTER, _LONG, _POINTER, _INT], None),
     "jf_linear": ([_POINTER, _POINTER, _INT, _LONG, _LONG, _POINTER, _POINTER, _INT, _INT], None),
@@ -41,6 +39,15 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "jf_read": ([_POINTER, _LONG, _INT], _LONG),
     "jf_look_up": ([_POINTER, _POINTER, _LONG, _POINTER, _INT, _INT], None),
     "jf_post_attention": ([_POINTER, _INT, _LONG, *[_POINTER] * 4, _INT], None),
+    "jf_attention_new": ([_INT, _INT, _POINTER, _INT, _POINTER, _INT], _POINTER),
+    "jf_attention_free": ([_POINTER], None),
+    "jf_attention_plan": ([_POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER], _POINTER),
+    "jf_attention_plan_free": ([_POINTER], None),
+    "jf_attention_plan_shared": ([_POINTER, _INT, _POINTER, _POINTER], None),
+    "jf_attention_attend": (
+        [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _LONG, _POINTER],
+        None,
+    ),
 }
 """Function -> argument types and result, as csrc/api.h declares them."""
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention, PreAttention, SamplingRows
+from jackfield.layers.sampling import sample
 from jackfield_ops_cpu.blocks import (
     ALL_STEPS,
     KEEP_ROWS,
@@ -57,7 +58,6 @@ class CpuOps(Ops):
         self._scalar = SCALARS[dtype]
         self._native = library()
         self._before, self._after = self._native.jf_pre_attention, self._native.jf_post_attention
-        self._draw_scratch: tuple[int, torch.Tensor] | None = None  # for this vocabulary
         self._angles = RotaryAngles()
         self._pre: dict[int, PreBlock] = {}
         self._post: dict[int, PostBlock] = {}
@@ -161,26 +161,13 @@ class CpuOps(Ops):
         return out
 
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+        if not rows.greedy:
+            return sample(logits, rows)
         n, vocab = logits.shape
         tokens = torch.empty(n, dtype=torch.int64)
-        if not n:
-            return tokens
-        logits = logits if logits.stride(1) == 1 else logits.contiguous()
-        where = (logits.data_ptr(), n, vocab, logits.stride(0))
-        if rows.greedy:
-            self._native.jf_arg_max(*where, tokens.data_ptr(), self.threads)
-            return tokens
-        if self._draw_scratch is None or self._draw_scratch[0] != vocab:
-            scratch = torch.empty(self._native.jf_draw_bytes(vocab, self.threads), dtype=torch.uint8)
-            self._draw_scratch = vocab, scratch
-        columns = [one.contiguous() for one in (rows.temperature, rows.top_k, rows.top_p, rows.min_p, rows.stream)]
-        self._native.jf_draw(
-            *where,
-            *(column.data_ptr() for column in columns),
-            tokens.data_ptr(),
-            self._draw_scratch[1].data_ptr(),
-            self.threads,
-        )
+        if n:
+            logits = logits if logits.stride(1) == 1 else logits.contiguous()
+            self._native.jf_arg_max(logits.data_ptr(), n, vocab, logits.stride(0), tokens.data_ptr(), self.threads)
         return tokens
 
     # -- blocks
