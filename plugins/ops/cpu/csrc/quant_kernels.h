@@ -18,7 +18,7 @@ constexpr bool kDecodesToBf16 = false;
 #endif
 void decode_tile(const Weight& weight, int64_t tile, Form form, uint8_t* to);
 
-// quant_int8.cpp: int8 weights with int8 activations, one scale a row; only where kInt8Products.
+// quant_int8.cpp: int8 weights with int8 activations; only where kInt8Products.
 #if defined(__AVX512VNNI__)
 constexpr bool kInt8Products = true;
 #else

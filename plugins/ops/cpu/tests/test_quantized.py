@@ -74,6 +74,17 @@ def test_int8(native: ctypes.CDLL, dtype: torch.dtype) -> None:
                 assert off_by(ops.linear(x, tiles), x.double() @ weight.double().t()) < 2e-2
 
 
+def test_a_huge_activation_takes_nothing_from_those_far_from_it(native: ctypes.CDLL) -> None:
+    ops = CpuOps(torch.bfloat16, threads=1, quantization="w8a8_int8")
+    weight = randn(32, 512, seed=1, dtype=torch.bfloat16)
+    weight[:, :128] = 0
+    tiles = ops.pack(DenseWeight(encoding="plain", out_features=32, in_features=512, data=weight))
+    for n in (1, 9, 40):
+        x = randn(n, 512, seed=2, dtype=torch.bfloat16)
+        x[:, 5] = 4000
+        assert off_by(ops.logits(x, tiles), x.double() @ weight.double().t()) < 2e-2
+
+
 @pytest.mark.parametrize("encoding", ENCODED)
 def test_every_code_and_scale_is_kept(native: ctypes.CDLL, encoding: str) -> None:
     """Unit vectors give the decoded weights back, in float32 exactly as far as sums are."""

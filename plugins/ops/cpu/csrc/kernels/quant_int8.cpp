@@ -1,7 +1,8 @@
 // int8 weights times int8 activations, for many rows; needs VNNI.
 //
-// Activations get one scale a row. They come in blocks of kBlock rows: of each quad of columns the rows' four bytes follow one
-// another. The sums of a block and kPanel tiles fill 24 registers. The compiler would spill them, so that loop is in assembly.
+// Activations get one scale for each kChunk columns of a row, because a model's few huge activations would leave the others of
+// their row no more than two or three bits. They come in blocks of kBlock rows: of each quad of columns the rows' four bytes follow
+// one another. The sums of a block and kPanel tiles fill 24 registers. The compiler would spill them, so that loop is in assembly.
 #include "quant_kernels.h"
 #include "quant_lanes.h"
 
@@ -11,17 +12,20 @@ namespace jf::JF_NAMESPACE {
 
 namespace {
 
-constexpr int kBlock = 6, kPanel = 4;
+constexpr int kBlock = 6, kPanel = 4, kChunk = 128;
 
-struct RowRecord {
+// Of a row's chunk; those of a block's rows follow one another, chunk by chunk.
+struct ChunkRecord {
     float scale;
-    int32_t offset;  // -128 times the sum of the row's integers: what codes have too much
+    int32_t offset;  // -128 times the sum of the integers: what codes have too much
 };
 
 int64_t blocks_of_rows(int64_t n) { return (n + kBlock - 1) / kBlock; }
 int64_t quads_of(int64_t columns) { return (columns + 3) / 4; }
-int64_t records_bytes(int64_t n) {
-    return (blocks_of_rows(n) * kBlock * static_cast<int64_t>(sizeof(RowRecord)) + 63) / 64 * 64;
+int64_t chunks_of(int64_t columns) { return (columns + kChunk - 1) / kChunk; }
+int64_t records_bytes(int64_t columns, int64_t n) {
+    const int64_t records = blocks_of_rows(n) * kBlock * chunks_of(columns);
+    return (records * static_cast<int64_t>(sizeof(ChunkRecord)) + 63) / 64 * 64;
 }
 
 // Sixteen of a row from column k on, of which those past the end are zero.
@@ -30,9 +34,9 @@ V sixteen(const T* row, int64_t k, int64_t columns) {
     return k + kLanes <= columns ? load(row + k) : load(row + k, static_cast<int>(columns - k));
 }
 
-// One row into its place in a block.
+// A chunk of a row into its place in a block.
 template <class T>
-RowRecord put_row(const T* row, int64_t columns, uint8_t* to) {
+ChunkRecord put_chunk(const T* row, int64_t columns, uint8_t* to) {
     V most = set1(0.0f), bad = set1(0.0f);
     for (int64_t k = 0; k < columns; k += kLanes) {
         const V x = sixteen(row, k, columns);
@@ -57,13 +61,17 @@ RowRecord put_row(const T* row, int64_t columns, uint8_t* to) {
 
 template <class T>
 void put_rows(const T* x, int64_t n, int64_t ldx, int64_t columns, uint8_t* prepared) {
-    auto* records = reinterpret_cast<RowRecord*>(prepared);
-    uint8_t* to = prepared + records_bytes(n);
+    auto* records = reinterpret_cast<ChunkRecord*>(prepared);
+    uint8_t* to = prepared + records_bytes(columns, n);
     const int64_t block_bytes = quads_of(columns) * kBlock * 4;
     if (n % kBlock != 0) std::memset(to + n / kBlock * block_bytes, 0, block_bytes);
     for (int64_t row = 0; row < blocks_of_rows(n) * kBlock; ++row) {
         uint8_t* place = to + row / kBlock * block_bytes + row % kBlock * 4;
-        records[row] = row < n ? put_row(x + row * ldx, columns, place) : RowRecord{};
+        ChunkRecord* record = records + row / kBlock * kBlock * chunks_of(columns) + row % kBlock;
+        for (int64_t k = 0; k < columns; k += kChunk, record += kBlock) {
+            const int64_t width = columns - k < kChunk ? columns - k : kChunk;
+            *record = row < n ? put_chunk(x + row * ldx + k, width, place + k / 4 * kBlock * 4) : ChunkRecord{};
+        }
     }
 }
 
@@ -79,9 +87,9 @@ void put_rows(const T* x, int64_t n, int64_t ldx, int64_t columns, uint8_t* prep
     f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15) f(16) f(17) f(18) f(19) \
         f(20) f(21) f(22) f(23)
 
-// sums[row][tile][lane] of a block of rows and kPanel tiles.
-void block_sums(const uint8_t* const (&tiles)[kPanel], const uint8_t* x, int64_t quads, int32_t* sums) {
-    const uint8_t *a = tiles[0], *b = tiles[1], *c = tiles[2], *d = tiles[3];
+// sums[row][tile][lane] of a block of rows and kPanel tiles, from `start` bytes on in each.
+void block_sums(const uint8_t* const (&tiles)[kPanel], int64_t start, const uint8_t* x, int64_t quads, int32_t* sums) {
+    const uint8_t *a = tiles[0] + start, *b = tiles[1] + start, *c = tiles[2] + start, *d = tiles[3] + start;
     asm volatile(JF_ALL(JF_ZERO)
                  "1:\n\t"
                  "vmovdqa64 (%[a]), %%zmm24\n\t"
@@ -117,7 +125,7 @@ void block_sums(const uint8_t* const (&tiles)[kPanel], const uint8_t* x, int64_t
 }  // namespace
 
 int64_t int8_bytes(int64_t columns, int64_t n) {
-    return records_bytes(n) + blocks_of_rows(n) * quads_of(columns) * kBlock * 4;
+    return records_bytes(columns, n) + blocks_of_rows(n) * quads_of(columns) * kBlock * 4;
 }
 
 void prepare_int8(const void* x, Scalar scalar, int64_t n, int64_t ldx, int64_t columns, void* prepared) {
@@ -131,7 +139,6 @@ void prepare_int8(const void* x, Scalar scalar, int64_t n, int64_t ldx, int64_t 
 
 void multiply_int8(const Weight& weight, const void* prepared, int64_t n, int64_t first, int64_t last, float* out, int64_t ldo) {
     const int64_t bytes = tile_bytes<Int8>(weight.columns), quads = quads_of(weight.columns);
-    const auto* records = static_cast<const RowRecord*>(prepared);
     alignas(64) int32_t sums[kBlock * kPanel * kTile];
     for (int64_t tile = first; tile < last; tile += kPanel) {
         const int count = static_cast<int>(last - tile < kPanel ? last - tile : kPanel);
@@ -142,16 +149,27 @@ void multiply_int8(const Weight& weight, const void* prepared, int64_t n, int64_
             scales[t] = load(reinterpret_cast<const float*>(at));
             tiles[t] = at + Int8::kHeader;
         }
-        const uint8_t* x = static_cast<const uint8_t*>(prepared) + records_bytes(n);
-        for (int64_t row = 0; row < n; row += kBlock, x += quads * kBlock * 4) {
-            block_sums(tiles, x, quads, sums);
+        const auto* records = static_cast<const ChunkRecord*>(prepared);
+        const uint8_t* x = static_cast<const uint8_t*>(prepared) + records_bytes(weight.columns, n);
+        for (int64_t row = 0; row < n; row += kBlock) {
+            V totals[kBlock * kPanel];
+            for (V& total : totals) total = set1(0.0f);
+            for (int64_t quad = 0; quad < quads; quad += kChunk / 4, records += kBlock) {
+                const int64_t some = quads - quad < kChunk / 4 ? quads - quad : kChunk / 4;
+                block_sums(tiles, quad * kQuad, x, some, sums);
+                x += some * kBlock * 4;
+                for (int i = 0; i < kBlock; ++i) {
+                    const V scale = set1(records[i].scale);
+                    const __m512i offset = _mm512_set1_epi32(records[i].offset);
+                    for (int t = i * kPanel; t < (i + 1) * kPanel; ++t) {
+                        const __m512i whole = _mm512_add_epi32(_mm512_load_si512(sums + t * kTile), offset);
+                        totals[t] = fma_(V{_mm512_cvtepi32_ps(whole)}, scale, totals[t]);
+                    }
+                }
+            }
             for (int i = 0; i < kBlock && row + i < n; ++i) {
-                const RowRecord& record = records[row + i];
                 for (int t = 0; t < count; ++t) {
-                    const __m512i whole = _mm512_add_epi32(_mm512_load_si512(sums + (i * kPanel + t) * kTile),
-                                                           _mm512_set1_epi32(record.offset));
-                    const V value = V{_mm512_cvtepi32_ps(whole)} * set1(record.scale) * scales[t];
-                    store(out + (row + i) * ldo + (tile - first + t) * kTile, value);
+                    store(out + (row + i) * ldo + (tile - first + t) * kTile, totals[i * kPanel + t] * scales[t]);
                 }
             }
         }
