@@ -77,3 +77,12 @@ def test_streaming() -> None:
     assert ours["client_cpu_seconds"] > 0
     assert set(told["paced"]["added_ms"]) == {"p50", "p99", "max"}
     assert isinstance(told["met"], bool)
+
+
+def test_cpu_kernels() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "cpu_kernels.py", "--quick", "--json", "--threads", "2"]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    (figures,) = told["shapes"].values()
+    assert set(figures) > {"read", "gigabytes", "rows_2", "rows_32", "torch_32", "gigaflops_32"}
+    assert all(value > 0 for value in figures.values())
+    assert told["level"]

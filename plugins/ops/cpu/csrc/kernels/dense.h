@@ -54,10 +54,10 @@ struct Bf16 {
 };
 #endif
 
-// With one to four rows the processor runs far enough ahead by itself, and being told costs a little. With more it does not:
+// With one to three rows the processor runs far enough ahead by itself, and being told costs a little. With more it does not:
 // products and memory would take turns. So the stream is fetched into the second cache this far ahead; with wide blocks, which
 // take every tile once for each block of rows, the next pair of tiles is.
-constexpr int kRowsAhead = 4;
+constexpr int kRowsAhead = 3;
 constexpr int64_t kBytesAhead = 16384;
 
 
