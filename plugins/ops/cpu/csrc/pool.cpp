@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(80);
 constexpr int kPausesBetweenLooks = 64;     // at the clock
-constexpr int kPausesBeforeYield = 2000;  // some fifty microseconds: whom we wait for may have lost its core
+constexpr int kPausesBeforeYield = 256;  // some ten microseconds: whom we wait for may have lost its core, or share ours
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -83,7 +83,9 @@ void Pool::work(int thread) {
         const auto until = std::chrono::steady_clock::now() + kSpin;
         for (int pauses = 1; epoch_.load(std::memory_order_acquire) == seen; ++pauses) {
             pause();
-            if (pauses % kPausesBetweenLooks == 0 && std::chrono::steady_clock::now() > until) {
+            if (pauses % kPausesBetweenLooks != 0) continue;
+            if (pauses >= kPausesBeforeYield) std::this_thread::yield();  // the caller may share our core
+            if (std::chrono::steady_clock::now() > until) {
                 sleeping_.fetch_add(1);
                 while (epoch_.load() == seen) futex_wait(epoch_, seen);
                 sleeping_.fetch_sub(1);
