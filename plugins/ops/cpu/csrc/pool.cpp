@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(80);
 constexpr int kPausesBetweenLooks = 64;     // at the clock
 constexpr int kPausesBeforeYield = 256;  // some ten microseconds: whom we wait for may have lost its core, or share ours
+
+constexpr int kRunsBeside = 8;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -44,6 +47,15 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+// Moves the calling thread to another processor than this one, and leaves it free to move on.
+void leave_processor(int processor) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_ISSET(processor, &allowed) || CPU_COUNT(&allowed) < 2) return;
+    cpu_set_t others = allowed;
+    CPU_CLR(processor, &others);
+    if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 }  // namespace
 
 Pool::Pool(int threads) : size_(threads) {
@@ -70,6 +82,7 @@ void Pool::run_raw(Call call, void* data) {
     std::lock_guard<std::mutex> one_at_a_time(callers_);
     call_ = call;
     data_ = data;
+    processor_ = sched_getcpu();
     running_.store(size_ - 1, std::memory_order_relaxed);
     epoch_.fetch_add(1);  // sequentially consistent, as sleeping_ is: a worker that sleeps is seen, or sees this
     if (sleeping_.load() > 0) futex_wake_all(epoch_);
@@ -79,6 +92,7 @@ void Pool::run_raw(Call call, void* data) {
 
 void Pool::work(int thread) {
     uint32_t seen = 0;
+    int beside = 0;  // runs in turn that found this thread on its caller's processor, where the system woke it
     for (;;) {
         const auto until = std::chrono::steady_clock::now() + kSpin;
         for (int pauses = 1; epoch_.load(std::memory_order_acquire) == seen; ++pauses) {
@@ -94,6 +108,11 @@ void Pool::work(int thread) {
         }
         seen = epoch_.load(std::memory_order_acquire);
         if (closing_.load()) return;
+        beside = sched_getcpu() == processor_ ? beside + 1 : 0;
+        if (beside == kRunsBeside) {
+            leave_processor(processor_);
+            beside = 0;
+        }
         call_(data_, thread);
         running_.fetch_sub(1, std::memory_order_release);
     }

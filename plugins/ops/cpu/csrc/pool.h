@@ -45,6 +45,7 @@ class Pool {
     std::mutex callers_;
     Call call_ = nullptr;
     void* data_ = nullptr;
+    int processor_ = -1;  // of the caller
     alignas(64) std::atomic<uint32_t> epoch_{0};  // raised for each run; workers sleep on it
     alignas(64) std::atomic<int> sleeping_{0};
     alignas(64) std::atomic<int> running_{0};  // workers that have not finished this run
