@@ -20,7 +20,7 @@ SETTLING = (
     "OMP_PROC_BIND",
     "MKL_NUM_THREADS",
     "LD_PRELOAD",
-    "JACKFIELD_CPU_ISA",
+    "OPS_CPU_ISA",
 )
 """Variables of the environment that change what arithmetic costs and are no settings of ours, which `args` tells."""
 

@@ -7,8 +7,9 @@ import torch
 from jackfield.config.device import describe_device
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import Need
+from jackfield.stack.discovery.catalogue import PluginRow
 from jackfield.stack.discovery.claims import claimed
-from jackfield.stack.selection.probes import ask_probe
+from jackfield.stack.selection.probes import ask_probe, probe_here
 from jackfield.testing.conformance.suite import Conformance
 
 INTERPRETED = "-interpreted"
@@ -17,6 +18,18 @@ manifest need not list that device."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Of a plugin that lists none, and so takes any."""
+
+
+def usable(row: PluginRow, device: str, dtype: str, *, deterministic: bool = False) -> bool:
+    """Whether a plugin that a suite runs beside the tested one can serve such a run, by its manifest and its probe."""
+    manifest = row.manifest
+    if manifest is None or (manifest.devices and device not in manifest.devices):
+        return False
+    if (manifest.dtypes and dtype not in manifest.dtypes) or (
+        deterministic and not claimed(manifest.features, device, dtype)
+    ):
+        return False
+    return not probe_here(row, Need(device=device, dtype=dtype), describe_device(device))
 
 
 class ComputingConformance(Conformance):

@@ -172,7 +172,8 @@ class ModelConformance(ModelRig):
             embeds = torch.randn(9, config["hidden_size"], generator=torch.Generator().manual_seed(1))
             with torch.inference_mode():
                 wanted = told(reference, reference_body(reference)(inputs_embeds=embeds[None]))
-            model, context = self.loaded_model(name, config, reference), DenseContext(self.provider)
+            model = self.loaded_model(name, config, reference)
+            context = DenseContext(self.operators_of(model))
             context.step([(0, 9)])
             with torch.inference_mode():
                 hidden = model.forward(torch.zeros(9, dtype=torch.int64), context, embeds)
@@ -205,7 +206,7 @@ class ModelConformance(ModelRig):
             self.not_claimed("no architecture of it pools")
 
     def _pooled(self, model: Model, sequences: Sequence[list[int]]) -> torch.Tensor:
-        context = DenseContext(self.provider)
+        context = DenseContext(self.operators_of(model))
         context.step([(i, len(ids)) for i, ids in enumerate(sequences)])
         starts = torch.tensor([0, *(len(ids) for ids in sequences)]).cumsum(0)
         with torch.inference_mode():
@@ -263,9 +264,9 @@ class ModelConformance(ModelRig):
                     ranks = Ranks(size)
 
                     def work(rank: int, models: list[Model] = models, ranks: Ranks = ranks) -> torch.Tensor:
-                        return self.whole(
-                            models[rank], IDS[:20], context=DenseContext(self.provider, ranks=ranks, rank=rank)
-                        )
+                        model = models[rank]
+                        context = DenseContext(self.operators_of(model), ranks=ranks, rank=rank)
+                        return self.whole(model, IDS[:20], context=context)
 
                     for rank, logits in enumerate(ranks.run(work)):
                         close(logits, wanted, f"{name}, rank {rank} of {size}")

@@ -16,11 +16,11 @@ from jackfield.layers.builder import TorchBuilder
 from jackfield.stack.discovery.catalogue import PluginRow, Status
 from jackfield.stack.discovery.scan import discover
 from jackfield.stack.loading.implementations import named_arguments
-from jackfield.stack.loading.load import INLINE, load_stack
+from jackfield.stack.loading.load import INLINE, LoadedStack, load_stack
 from jackfield.stack.resolved import ResolvedStack
 from jackfield.stack.selection.choice import priority
 from jackfield.stack.selection.single import select_one
-from jackfield.testing.conformance.device import ComputingConformance
+from jackfield.testing.conformance.device import ComputingConformance, usable
 from jackfield.testing.dense_context import DenseContext
 from jackfield.testing.tiny_models import tiny_config, weights_of
 
@@ -50,16 +50,39 @@ class ModelRig(ComputingConformance):
         """Architecture -> where its code is."""
         return cls.stack().models()
 
-    @cached_property
+    @property
     def provider(self) -> Ops:
-        """The operators of an installed plugin."""
+        """The operators of an installed plugin, in float32 and for one rank."""
+        return self.operators()
+
+    @cached_property
+    def _operators(self) -> dict[tuple[str, int], Ops]:
+        return {}
+
+    @cached_property
+    def _operators_of(self) -> dict[int, tuple[Model, Ops]]:
+        """By the identity of the model, which is kept here so that it stays one model's."""
+        return {}
+
+    def operators(self, dtype: str = "float32", tp_size: int = 1) -> Ops:
+        """The operators of an installed plugin, for a run of this dtype and number of ranks."""
+        made = self._operators.get((dtype, tp_size))
+        if made is None:
+            fields = {"device": self.here(), "dtype": dtype, "layout": "nhd-paged", "tp_size": tp_size}
+            made = self._operators[dtype, tp_size] = self._operator_stack(dtype).make("ops", **fields)
+        return made
+
+    def operators_of(self, model: Model) -> Ops:
+        """Those with which `build` made the model."""
+        return self._operators_of[id(model)][1]
+
+    def _operator_stack(self, dtype: str) -> LoadedStack:
         rows: list[PluginRow] = [row for row in discover().rows("ops") if row.status is Status.OK]
+        rows = [row for row in rows if usable(row, self.here(), dtype)]
         names = [self.ops] if self.ops else [row.name for row in sorted(rows, key=priority, reverse=True)]
         if not names:
-            self.cannot_run("a model needs operators, and no plugin of kind ops is installed")
-        stack = load_stack(ResolvedStack(plugins=(select_one(discover(), "ops", names[0], {}),)), INLINE)
-        made: Ops = stack.make("ops", device=self.here(), dtype="float32", layout="nhd-paged")
-        return made
+            self.cannot_run("a model needs operators, and no plugin of kind ops that can serve is installed")
+        return load_stack(ResolvedStack(plugins=(select_one(discover(), "ops", names[0], {}),)), INLINE)
 
     def tiny(self, architecture: str, **entries: Any) -> dict[str, Any]:
         if importlib.util.find_spec("transformers") is None:
@@ -82,8 +105,10 @@ class ModelRig(ComputingConformance):
     ) -> tuple[Model, LoadReport]:
         shard = shard or Shard()
         shape = self.describe(architecture, config, shard)
-        build = TorchBuilder(shape=shape, shard=shard, ops=self.provider, device=self.here(), dtype=dtype)
+        ops = self.operators(dtype, shard.tp_size)
+        build = TorchBuilder(shape=shape, shard=shard, ops=ops, device=self.here(), dtype=dtype)
         model: Model = resolve(self.entries()[architecture].model)(config, build)
+        self._operators_of[id(model)] = (model, ops)
         return model, model.load(iter(weights))
 
     def loaded_model(self, architecture: str, config: Mapping[str, Any], reference: Any, **how: Any) -> Model:
@@ -96,7 +121,7 @@ class ModelRig(ComputingConformance):
     ) -> list[torch.Tensor]:
         """pieces: (sequence, new tokens) of each forward. float32 [length, vocab] of each sequence; of a model without logits its
         hidden states [length, hidden]."""
-        context = context or DenseContext(self.provider)
+        context = context or DenseContext(self.operators_of(model))
         done = [0] * len(sequences)
         found: list[list[torch.Tensor]] = [[] for _ in sequences]
         for piece in pieces:

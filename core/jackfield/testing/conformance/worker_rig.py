@@ -14,7 +14,6 @@ import pytest
 
 from jackfield.hookspecs import KVLayout, ModelWorker, Shard, WorkerStack
 from jackfield.stack.discovery.catalogue import PluginRow, Status
-from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.discovery.scan import discover
 from jackfield.stack.loading.implementations import named_arguments
 from jackfield.stack.loading.load import INLINE, LoadedStack, load_stack
@@ -23,7 +22,7 @@ from jackfield.stack.selection.choice import priority
 from jackfield.stack.selection.layouts import known_layouts
 from jackfield.stack.selection.single import select_one
 from jackfield.testing.checkpoints import Stored, safetensors_bytes
-from jackfield.testing.conformance.device import ComputingConformance
+from jackfield.testing.conformance.device import ComputingConformance, usable
 from jackfield.testing.conformance.model_rig import resolve
 from jackfield.testing.tiny_models import TINY, reference_model, tiny_config, weights_of
 from jackfield.testing.worker_driver import WorkerDriver
@@ -37,7 +36,7 @@ class WorkerRig(ComputingConformance):
 
     kind = "worker"
     _model: ClassVar[tuple[dict[str, Any], Any] | None] = None
-    _companions: ClassVar[dict[str, LoadedStack]] = {}
+    _companions: ClassVar[dict[tuple[Any, ...], LoadedStack]] = {}
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ class WorkerRig(ComputingConformance):
             "max_tokens": 256,
             "vocab_size": VOCAB,
             "eos_ids": (2,),
-            "stack": self.worker_stack() if self.runs_a_model() else None,
+            "stack": self.worker_stack(dtype, bool(changes.get("deterministic"))) if self.runs_a_model() else None,
         }
         made: ModelWorker = self.make(**{**fields, **changes})
         return made
@@ -80,8 +79,12 @@ class WorkerRig(ComputingConformance):
         assert cls._model is not None
         return cls._model
 
-    def worker_stack(self) -> WorkerStack:
+    def worker_stack(self, dtype: str = "float32", deterministic: bool = False) -> WorkerStack:
         """What the core would hand it: the highest of each kind that fits."""
+
+        def computes(row: PluginRow) -> bool:
+            return usable(row, self.here(), dtype, deterministic=deterministic)
+
         config, reference = self.reference()
         path = self.folder / "checkpoint"
         if not path.exists():
@@ -92,10 +95,10 @@ class WorkerRig(ComputingConformance):
                 for one in weights_of(reference)
             }
             (path / "model.safetensors").write_bytes(safetensors_bytes(stored))
-        model = self._companion("model", lambda row: ARCHITECTURE in row.architectures)
-        attention = self._companion("attention", lambda row: self.here() in (row.devices or (self.here(),)))
-        ops = self._companion("ops", lambda row: self.here() in (row.devices or (self.here(),)))
-        loader = self._companion("loader", lambda row: "*.safetensors" in row.files)
+        model = self._companion("model", _lists("architectures", ARCHITECTURE))
+        attention = self._companion("attention", computes, dtype, deterministic)
+        ops = self._companion("ops", computes, dtype, deterministic)
+        loader = self._companion("loader", _lists("files", "*.safetensors"))
         source = loader.make("loader", path=path)
         entry = model.models()[ARCHITECTURE]
         describe = resolve(entry.shape)
@@ -117,19 +120,24 @@ class WorkerRig(ComputingConformance):
     def _layout(name: str) -> KVLayout:
         return known_layouts(discover())[name]
 
-    def _companion(self, kind: str, fits: Callable[[ManifestRow], bool]) -> LoadedStack:
-        """Loaded once a class."""
+    def _companion(self, kind: str, fits: Callable[[PluginRow], bool], *run: Any) -> LoadedStack:
+        """Loaded once a class for each kind of run."""
         if "_companions" not in vars(type(self)):
             type(self)._companions = {}
-        if kind not in self._companions:
-            self._companions[kind] = self._load_companion(kind, fits)
-        return self._companions[kind]
+        key = (kind, *run)
+        if key not in self._companions:
+            self._companions[key] = self._load_companion(kind, fits)
+        return self._companions[key]
 
-    def _load_companion(self, kind: str, fits: Callable[[ManifestRow], bool]) -> LoadedStack:
-        rows: list[PluginRow] = [row for row in discover().rows(kind) if row.status is Status.OK]
-        rows = [row for row in rows if row.manifest is not None and fits(row.manifest)]
+    def _load_companion(self, kind: str, fits: Callable[[PluginRow], bool]) -> LoadedStack:
+        rows: list[PluginRow] = [row for row in discover().rows(kind) if row.status is Status.OK and fits(row)]
         if not rows:
             self.cannot_run(f"this worker needs a plugin of kind {kind}, and none that fits is installed")
         best = max(rows, key=priority)
         options: Mapping[str, Any] = {}
         return load_stack(ResolvedStack(plugins=(select_one(discover(), kind, best.name, dict(options)),)), INLINE)
+
+
+def _lists(key: str, entry: str) -> Callable[[PluginRow], bool]:
+    """Whether a plugin's manifest lists an entry under a key."""
+    return lambda row: row.manifest is not None and entry in getattr(row.manifest, key)

@@ -57,7 +57,11 @@ class TestQwen(ModelConformance):
             ranks = Ranks(4)
 
             def work(rank: int, models: list[Model] = models, ranks: Ranks = ranks) -> torch.Tensor:
-                return self.whole(models[rank], IDS[:20], context=DenseContext(self.provider, ranks=ranks, rank=rank))
+                return self.whole(
+                    models[rank],
+                    IDS[:20],
+                    context=DenseContext(self.operators_of(models[rank]), ranks=ranks, rank=rank),
+                )
 
             wanted = reference_logits(reference, IDS[:20])
             for rank, logits in enumerate(ranks.run(work)):

@@ -13,8 +13,9 @@ from pathlib import Path
 LEVELS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16")
 """Instruction-set levels, the lowest first."""
 
-LEVEL_VARIABLE = "JACKFIELD_CPU_ISA"
-"""Environment variable that forces a lower level than the processor's own, for tests and to find faults."""
+LEVEL_VARIABLE = "OPS_CPU_ISA"
+"""Environment variable that forces a lower level than the processor's own, for tests and to find faults. It has no prefix
+JACKFIELD_, because those are settings of the runtime, which knows them all."""
 
 _PACKAGE = Path(__file__).parent
 _LIBRARY = _PACKAGE / "libjackfield_cpu.so"
