@@ -7,9 +7,9 @@ fails, the package is built without the library, with the reason in its place, w
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+import runpy
 import shutil
 import subprocess
 import sys
@@ -69,22 +69,15 @@ def find_compiler() -> str:
     raise NotBuilt(f"no C++ compiler was found ({', '.join(names)})")
 
 
-def source_digest() -> str:
-    """Of the sources and of this file, which the library carries, so that a stale one is noticed."""
-    digest = hashlib.sha256()
-    for file in [*sorted(SOURCES.rglob("*.cpp")), *sorted(SOURCES.rglob("*.h")), Path(__file__).resolve()]:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def build(target: Path = LIBRARY) -> None:
     """Compile and link into `target`. Raises NotBuilt."""
     compiler = find_compiler()
     known = levels()
+    digest = runpy.run_path(str(PACKAGE / "source_digest.py"))["source_digest"](ROOT)
     with tempfile.TemporaryDirectory() as scratch:
         jobs: list[tuple[list[str], Path]] = []
         for file in sorted(SOURCES.glob("*.cpp")):
-            flags = [f'-DJF_DIGEST="{source_digest()}"', *(["-DJF_X86"] if "avx2" in known else [])]
+            flags = [f'-DJF_DIGEST="{digest}"', *(["-DJF_X86"] if "avx2" in known else [])]
             jobs.append(([*COMMON, *flags, str(file)], Path(scratch) / f"{file.stem}.o"))
         for file in sorted((SOURCES / "kernels").glob("*.cpp")):
             for number, (level, flags) in enumerate(known.items()):

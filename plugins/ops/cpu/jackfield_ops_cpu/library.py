@@ -10,6 +10,8 @@ import os
 from functools import cache
 from pathlib import Path
 
+from jackfield_ops_cpu.source_digest import source_digest
+
 LEVELS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16")
 """Instruction-set levels, the lowest first."""
 
@@ -77,6 +79,10 @@ def library() -> ctypes.CDLL:
                 f"{_LIBRARY} is older than this package: it has no {name}; reinstall jackfield-ops-cpu"
             ) from error
         function.argtypes, function.restype = arguments, result
+    if (sources := source_digest(_PACKAGE.parent)) is not None and sources != loaded.jf_digest().decode():
+        raise NativeLibraryMissing(
+            f"{_LIBRARY} was built from other sources than those beside it; run `python {_PACKAGE.parent / 'build_native.py'}`"
+        )
     if wanted := os.environ.get(LEVEL_VARIABLE):
         use_level(loaded, wanted)
     return loaded

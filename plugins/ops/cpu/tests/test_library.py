@@ -52,6 +52,16 @@ def test_levels_can_be_forced_and_unknown_ones_are_refused(native: ctypes.CDLL) 
         use_level(native, "avx3")
 
 
+def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "source_digest", lambda project: "0" * 16)
+    library.cache_clear()
+    try:
+        with pytest.raises(NativeLibraryMissing, match=r"other sources.*build_native\.py"):
+            library()
+    finally:
+        library.cache_clear()
+
+
 def test_what_is_said_without_a_library(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     from pathlib import Path
 
