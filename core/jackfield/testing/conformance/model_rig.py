@@ -68,7 +68,7 @@ class ModelRig(ComputingConformance):
         """The operators of an installed plugin, for a run of this dtype and number of ranks."""
         made = self._operators.get((dtype, tp_size))
         if made is None:
-            fields = {"device": self.here(), "dtype": dtype, "layout": "nhd-paged", "tp_size": tp_size}
+            fields: dict[str, Any] = {"device": self.here(), "dtype": dtype, "layout": "nhd-paged", "tp_size": tp_size}
             made = self._operators[dtype, tp_size] = self._operator_stack(dtype).make("ops", **fields)
         return made
 
