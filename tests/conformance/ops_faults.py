@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from jackfield.hookspecs import DenseWeight, ForwardContext, Norm, Ops, PostAttention, PreAttention, SamplingRows
 from jackfield.layers.noise import uniforms
@@ -13,11 +16,29 @@ from jackfield.testing.ops_twin import ACTIVATIONS, norm, rotate
 
 
 class PlainOps(Ops):
-    def __init__(self, dtype: torch.dtype) -> None:
+    """quantization   "int8": one scale a row; None: plain weights stay what they are"""
+
+    most = 127.0
+
+    def __init__(self, dtype: torch.dtype, quantization: str | None = None) -> None:
         self.dtype = dtype
+        self.quantization = quantization
 
     def pack(self, weight: DenseWeight) -> Any:
-        return (weight.data if weight.encoding == "plain" else decode(weight.encoding, weight.data)).double()
+        wide = (weight.data if weight.encoding == "plain" else decode(weight.encoding, weight.data)).double()
+        if self.quantization is None:
+            return wide
+        scale = wide.abs().amax(dim=1, keepdim=True) / self.most
+        return (wide / scale).round() * scale
+
+    def export(self, packed: torch.Tensor) -> tuple[Mapping[str, Any], NDArray[np.uint8]]:
+        return {"shape": list(packed.shape)}, packed.numpy().reshape(-1).view(np.uint8)
+
+    def restore(self, header: Mapping[str, Any], data: NDArray[np.uint8]) -> Any:
+        return torch.from_numpy(data.view(np.float64).reshape(header["shape"]).copy())
+
+    def looks_up(self, packed: Any) -> bool:
+        return True
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
         return self.wide(x, weight, bias).to(self.dtype)
@@ -35,7 +56,7 @@ class PlainOps(Ops):
         return normed.to(self.dtype), total.to(self.dtype)
 
     def embedding(self, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        return table[ids]
+        return table[ids].to(self.dtype)
 
     def pre_attention(
         self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
@@ -112,6 +133,27 @@ class ForgetsEps(PlainOps):
 class ReturnsXForTheSum(PlainOps):
     def norm(self, x: Any, weight: Any, eps: float, residual: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         return super().norm(x, weight, eps, residual)[0], x
+
+
+class KeepsOneBufferForLogits(PlainOps):
+    def logits(self, x: torch.Tensor, weight: Any) -> torch.Tensor:
+        found = super().logits(x, weight)
+        kept = vars(self).setdefault("kept", {})
+        return kept.setdefault(found.shape, found.clone()).copy_(found)  # type: ignore[no-any-return]
+
+
+class QuantisesToThreeBits(PlainOps):
+    most = 3.0
+
+
+class RestoresInLowPrecision(PlainOps):
+    def restore(self, header: Mapping[str, Any], data: NDArray[np.uint8]) -> Any:
+        return super().restore(header, data).half().double()
+
+
+class LooksUpItsNeighbour(PlainOps):
+    def embedding(self, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return super().embedding(ids - 1 if table.dtype is torch.float64 else ids, table)
 
 
 class ShiftsTheTable(PlainOps):

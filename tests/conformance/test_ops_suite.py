@@ -19,7 +19,7 @@ ROW = ManifestRow(
     name="plain",
     devices=("cpu",),
     dtypes=("float32", "bfloat16"),
-    features=("batch_invariant",),
+    features=("batch_invariant", "quantization:int8"),
     encodings=("plain", "q8_0"),
 )
 
@@ -34,7 +34,7 @@ class Plain(OpsConformance):
 
     @classmethod
     def make(cls, **fields: Any) -> Any:
-        return cls.ops_type(torch_dtype(fields["dtype"]))
+        return cls.ops_type(torch_dtype(fields["dtype"]), fields.get("quantization"))
 
 
 BASE = ("test_loads", "test_imports_no_torch")
@@ -45,6 +45,10 @@ FAULTS: dict[type[PlainOps], str] = {
     faults.ForgetsEps: "test_norm",
     faults.ReturnsXForTheSum: "test_norm",
     faults.ShiftsTheTable: "test_embedding",
+    faults.KeepsOneBufferForLogits: "test_logits",
+    faults.QuantisesToThreeBits: "test_quantization",
+    faults.RestoresInLowPrecision: "test_export",
+    faults.LooksUpItsNeighbour: "test_looks_up",
     faults.TurnsNeighbours: "test_pre_attention",
     faults.OneGeluForAll: "test_post_attention",
     faults.ForgetsTheNormsBehind: "test_post_attention",
