@@ -257,7 +257,7 @@ def test_a_draft_in_one_file_is_edited_and_swapped_in_again(tmp_path: Path) -> N
 
 @pytest.mark.goal_row(31)
 def test_what_a_model_is_made_of_is_metered_once_a_step(tiny_model: Path) -> None:
-    with tiny(tiny_model) as engine:
+    with tiny(tiny_model, attention_backend="torch", ops="torch") as engine:
         engine.generate(
             input_ids=[5, 6, 7], sampling_params={"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
         )
