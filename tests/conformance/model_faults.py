@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jackfield.hookspecs import LoadReport, ModelShape, Pooling, Shard, Weight
+from jackfield.layers.one_by_one import layers_one_by_one
 from jackfield_models_llama.model import Llama
 from jackfield_models_llama.shape import describe
 
@@ -22,6 +23,9 @@ class Through:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ctx, name)
+
+    def layers(self, layers: Any, x: torch.Tensor) -> Any:
+        return layers_one_by_one(layers, x, self)
 
     def pre_attention(self, *given: Any) -> Any:
         return self.ops.pre_attention(*given, self)

@@ -180,6 +180,19 @@ class ForgetsTheNormsBehind(PlainOps):
         return x
 
 
+class AttendsToNothing(PlainOps):
+    """Takes all layers whatever the attention is."""
+
+    def layers(self, layers: Any, x: Any, ctx: Any, backend: Any, plan: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        residual = None
+        for layer in layers:
+            *_, residual = self.pre_attention(layer.pre, x, residual, ctx)
+            attended = x.new_zeros(len(x), layer.attention.num_heads * layer.attention.v_head_size)
+            x, residual = self.post_attention(layer.post, attended, residual, ctx)
+        assert residual is not None
+        return x, residual
+
+
 class ReducesOnce(PlainOps):
     def post_attention(self, block: Any, attended: Any, residual: Any, ctx: Any) -> tuple[torch.Tensor, torch.Tensor]:
         given = ctx.all_reduce

@@ -52,6 +52,7 @@ FAULTS: dict[type[PlainOps], str] = {
     faults.TurnsNeighbours: "test_pre_attention",
     faults.OneGeluForAll: "test_post_attention",
     faults.ForgetsTheNormsBehind: "test_post_attention",
+    faults.AttendsToNothing: "test_layers",
     faults.ReducesOnce: "test_row_parallel",
     faults.RoundsInBlocks: "test_deterministic",
     faults.UnpacksWrongly: "test_encodings",

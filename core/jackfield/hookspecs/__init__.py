@@ -154,6 +154,7 @@ if TYPE_CHECKING:
     )
     from jackfield.hookspecs.ops import (
         DenseWeight,
+        LayerBlocks,
         Ops,
         OpsContext,
         OpsSpecs,
@@ -338,6 +339,7 @@ __all__ = [
     "KVTierSpecs",
     "Kind",
     "Launched",
+    "LayerBlocks",
     "LayerNorm",
     "Lease",
     "LifecycleSpecs",

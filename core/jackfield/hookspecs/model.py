@@ -17,7 +17,7 @@ from jackfield.hookspecs.pooling import Pooling
 if TYPE_CHECKING:
     import torch
 
-    from jackfield.hookspecs.ops import Ops, PostAttention, PreAttention
+    from jackfield.hookspecs.ops import LayerBlocks, Ops, PostAttention, PreAttention
 
 
 class UnsupportedModel(Exception):
@@ -112,7 +112,7 @@ class ForwardContext(Protocol):
 
     positions   int64 [total new]
     ops         the operator provider. Its contract is of the kind `ops`: model code that calls it names that too in its manifest
-                (`contract = { model = "1.0", ops = "0.3" }`); the methods here do for most
+                (`contract = { model = "1.0", ops = "0.4" }`); the methods here do for most
     """
 
     @property
@@ -124,6 +124,17 @@ class ForwardContext(Protocol):
     @property
     def token_types(self) -> torch.Tensor | None:
         """int64 [total new]: to which of its texts each token belongs, where a prompt has several; None: all are 0. Since 1.1"""
+        ...
+
+    def layers(self, layers: Sequence[LayerBlocks], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Decoder layers one behind the other: for each `pre_attention`, `attend`, `post_attention`, or all in one call where the
+        operators can. Since 1.2
+
+        layers   the same object at each forward
+        x        [total new, hidden], which enters the first layer without a residual
+
+        Returns (x, residual) of the last layer.
+        """
         ...
 
     def attend(

@@ -17,7 +17,7 @@ from jackfield.hookspecs.markers import hookspec
 if TYPE_CHECKING:
     import torch
 
-    from jackfield.hookspecs.attention import AttentionLayer
+    from jackfield.hookspecs.attention import AttentionBackend, AttentionLayer, AttentionPlan
     from jackfield.hookspecs.model import ForwardContext, Norm, Rotary
 
 
@@ -68,6 +68,15 @@ class PostAttention:
     activation: str
     after_attention: Norm | None = None
     after_mlp: Norm | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerBlocks:
+    """A decoder layer: what stands before its attention, the attention, what stands after it."""
+
+    pre: PreAttention
+    attention: AttentionLayer
+    post: PostAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +190,25 @@ class Ops(ABC):
         The two row-parallel products go through `ctx.all_reduce`, and then through the block's norm for them, if any. Returns
         (x, residual): the layer's output before the residual is added, and the residual.
         """
+
+    def layers(
+        self,
+        layers: Sequence[LayerBlocks],
+        x: torch.Tensor,
+        ctx: ForwardContext,
+        backend: AttentionBackend,
+        plan: AttentionPlan,
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """All these layers, for a provider that knows the attention backend of the run well enough to do its work too.
+
+        Must give what `pre_attention`, the backend's `attend` and `post_attention` give layer by layer, and write the new keys
+        and values as `attend` does. x [n, hidden] enters the first layer, without a residual. Returns (x, residual) of the last
+        one. None: it cannot here; nothing is written then, and the layers are gone through one by one.
+
+        layers   the same object at each forward of a model, so that what was made of it can be kept by its identity
+        plan     the backend's, of this forward
+        """
+        return None
 
     @abstractmethod
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:

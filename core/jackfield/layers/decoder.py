@@ -11,7 +11,17 @@ from collections.abc import Iterator
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, Builder, ForwardContext, LoadReport, Model, Norm, Rotary, Weight
+from jackfield.hookspecs import (
+    AttentionLayer,
+    Builder,
+    ForwardContext,
+    LayerBlocks,
+    LoadReport,
+    Model,
+    Norm,
+    Rotary,
+    Weight,
+)
 from jackfield.layers.decoder_shape import DecoderSettings
 
 
@@ -22,10 +32,10 @@ class Decoder(Model):
         self.build = build
         self.embed = build.embedding("model.embed_tokens.weight", settings.vocab_size, settings.hidden_size)
         rotary = build.rotary(settings.rope, head_size=settings.head_size)
-        self.layers = [
-            DecoderLayer(settings, build, layer, rotary if turns else None)
+        self.layers = tuple(
+            decoder_layer(settings, build, layer, rotary if turns else None)
             for layer, turns in zip(build.shape.layers, settings.rotary, strict=True)
-        ]
+        )
         self.norm = build.norm("model.norm.weight", settings.hidden_size, eps=settings.eps)
         self.head = build.head(
             "lm_head.weight",
@@ -37,9 +47,7 @@ class Decoder(Model):
 
     def forward(self, ids: torch.Tensor, ctx: ForwardContext, embeds: torch.Tensor | None = None) -> torch.Tensor:
         x = self.embed(ids, ctx) if embeds is None else embeds  # [n, d]
-        residual = None
-        for layer in self.layers:
-            x, residual = layer(x, residual, ctx)
+        x, residual = ctx.layers(self.layers, x)  # the residual is apart, so that the norm adds it
         return self.norm(x, ctx, residual)
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
@@ -49,13 +57,17 @@ class Decoder(Model):
         return self.build.load(weights)
 
 
-class DecoderLayer:
-    """One layer; the residual is carried beside x so that operators can fuse its addition into the norms."""
+def decoder_layer(
+    settings: DecoderSettings, build: Builder, layer: AttentionLayer, rotary: Rotary | None
+) -> LayerBlocks:
+    at = f"model.layers.{layer.id}"
 
-    def __init__(self, settings: DecoderSettings, build: Builder, layer: AttentionLayer, rotary: Rotary | None) -> None:
-        at = f"model.layers.{layer.id}"
-        self.attention = layer
-        self.pre = build.pre_attention(
+    def head_norm(name: str) -> Norm | None:
+        """One weight for all heads, so that every rank holds it whole."""
+        return build.norm(f"{at}.{name}", settings.head_size, eps=settings.eps) if settings.head_norms else None
+
+    return LayerBlocks(
+        pre=build.pre_attention(
             norm=build.norm(f"{at}.input_layernorm.weight", settings.hidden_size, eps=settings.eps),
             q=f"{at}.self_attn.q_proj",
             k=f"{at}.self_attn.k_proj",
@@ -63,11 +75,12 @@ class DecoderLayer:
             layer=layer,
             rotary=rotary,
             bias=settings.qkv_bias,
-            q_norm=self._head_norm(settings, build, f"{at}.self_attn.q_norm.weight"),
-            k_norm=self._head_norm(settings, build, f"{at}.self_attn.k_norm.weight"),
+            q_norm=head_norm("self_attn.q_norm.weight"),
+            k_norm=head_norm("self_attn.k_norm.weight"),
             total_kv_heads=settings.num_kv_heads,
-        )
-        self.post = build.post_attention(
+        ),
+        attention=layer,
+        post=build.post_attention(
             o=f"{at}.self_attn.o_proj",
             norm=build.norm(f"{at}.post_attention_layernorm.weight", settings.hidden_size, eps=settings.eps),
             gate=f"{at}.mlp.gate_proj",
@@ -79,15 +92,5 @@ class DecoderLayer:
             layer=layer,
             attention_bias=settings.o_bias,
             mlp_bias=settings.mlp_bias,
-        )
-
-    def _head_norm(self, settings: DecoderSettings, build: Builder, name: str) -> Norm | None:
-        """One weight for all heads, so that every rank holds it whole."""
-        return build.norm(name, settings.head_size, eps=settings.eps) if settings.head_norms else None
-
-    def __call__(
-        self, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        q, k, v, residual = ctx.pre_attention(self.pre, x, residual)
-        attended = ctx.attend(self.attention, q, k, v)  # [n, heads * head_size]
-        return ctx.post_attention(self.post, attended, residual)
+        ),
+    )

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from jackfield.hookspecs import AttentionBackend, AttentionLayer, AttentionPlan, Ops, PostAttention, PreAttention
+from jackfield.hookspecs import (
+    AttentionBackend,
+    AttentionLayer,
+    AttentionPlan,
+    LayerBlocks,
+    Ops,
+    PostAttention,
+    PreAttention,
+)
+from jackfield.layers.one_by_one import layers_one_by_one
 
 
 class BatchContext:
@@ -25,6 +36,10 @@ class BatchContext:
         self.ops = ops
         self._backend = backend
         self._plan = plan
+
+    def layers(self, layers: Sequence[LayerBlocks], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        done = self.ops.layers(layers, x, self, self._backend, self._plan)
+        return layers_one_by_one(layers, x, self) if done is None else done
 
     def attend(
         self, layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, Ops, PostAttention, PreAttention
+from jackfield.hookspecs import AttentionLayer, LayerBlocks, Ops, PostAttention, PreAttention
+from jackfield.layers.one_by_one import layers_one_by_one
 
 
 class Ranks:
@@ -73,6 +74,9 @@ class DenseContext:
             [torch.arange(start, start + new) for start, (_, new) in zip(starts, advances, strict=True)]
         )
         self._done |= {sequence: start + new for start, (sequence, new) in zip(starts, advances, strict=True)}
+
+    def layers(self, layers: Sequence[LayerBlocks], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return layers_one_by_one(layers, x, self)
 
     def attend(
         self, layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None

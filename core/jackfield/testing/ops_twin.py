@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from jackfield.hookspecs import AttentionLayer, ForwardContext, Ops
+from jackfield.hookspecs import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionLayer,
+    AttentionPlan,
+    ForwardContext,
+    KVTensors,
+    Ops,
+)
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
@@ -55,6 +63,9 @@ class TwinContext:
         self.reduced: list[torch.Tensor] = []
         self._add = add
 
+    def layers(self, layers: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        raise AssertionError("operators do not call layers: the model does")
+
     def attend(self, layer: AttentionLayer, q: Any, k: Any, v: Any) -> torch.Tensor:
         raise AssertionError("operators do not call attend: the model does")
 
@@ -67,6 +78,21 @@ class TwinContext:
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         self.reduced.append(x.clone())
         return x if self._add is None else x + self._add[len(self.reduced) - 1]
+
+
+class OwnValues(AttentionBackend):
+    """An attention of its own: each token's answer is its own value."""
+
+    def bind(self, kv: Mapping[str, KVTensors]) -> None:
+        pass
+
+    def plan(self, batch: AttentionBatch) -> AttentionPlan:
+        return AttentionPlan()
+
+    def attend(self, plan: AttentionPlan, layer: AttentionLayer, q: Any, k: Any, v: Any, out: torch.Tensor) -> None:
+        if v is None:
+            raise AssertionError("only an attention that reads the provider's layout can find what it wrote")
+        out.copy_(v.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=1))
 
 
 def norm(

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, Ops, PostAttention, PreAttention
+from jackfield.hookspecs import AttentionLayer, AttentionPlan, LayerBlocks, Ops, PostAttention, PreAttention
 from jackfield.testing import ops_twin
 from jackfield.testing.conformance.device import bits
 from jackfield.testing.conformance.ops_weights import ROWS, WeightConformance
-from jackfield.testing.ops_twin import LayerWeights, PlainNorm, PlainRotary, TwinContext
+from jackfield.testing.ops_twin import LayerWeights, OwnValues, PlainNorm, PlainRotary, TwinContext
 
 
 class OpsConformance(WeightConformance):
@@ -139,6 +139,32 @@ class OpsConformance(WeightConformance):
                     found = ops.post_attention(block, attended.clone(), residual.clone(), context)
                     for name, mine, theirs in zip(("x", "residual"), found, wanted, strict=True):
                         self.close(mine, theirs, dtype, what=f"{name} of post_attention ({activation})", roundings=4)
+
+    def test_layers(self) -> None:
+        """With an attention that no provider knows, `layers` gives nothing, or what the layers give one by one."""
+        for dtype in self.dtypes():
+            ops, backend, plan = self.ops(dtype), OwnValues(), AttentionPlan()
+            layers = []
+            for seed in (0, 1):
+                given = self.weights(dtype, seed=seed)
+                given.layer = replace(given.layer, id=seed)
+                before, after = self.blocks(ops, given)
+                layers.append(LayerBlocks(pre=before, attention=given.layer, post=after))
+            for n in ROWS:
+                context = TwinContext(ops, torch.arange(n, device=self.here()))
+                x = self.randn(n, self.hidden, dtype=dtype, seed=3)
+                found = ops.layers(layers, x.clone(), context, backend, plan)
+                if found is None:
+                    continue
+                residual = None
+                for layer in layers:
+                    q, k, v, residual = ops.pre_attention(layer.pre, x, residual, context)
+                    attended = q.new_empty((n, layer.attention.num_heads, layer.attention.v_head_size))
+                    backend.attend(plan, layer.attention, q, k, v, attended)
+                    x, residual = ops.post_attention(layer.post, attended.flatten(1), residual, context)
+                for name, mine, theirs in zip(("x", "residual"), found, (x, residual), strict=True):
+                    assert theirs is not None
+                    self.close(mine, theirs.double(), dtype, what=f"{name} of layers", roundings=4)
 
     def test_row_parallel(self) -> None:
         """Both row-parallel products, and only they, go through all_reduce, biases included; what it gives is used."""

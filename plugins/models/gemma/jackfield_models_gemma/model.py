@@ -10,7 +10,17 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, Builder, ForwardContext, LoadReport, Model, Norm, Rotary, Weight
+from jackfield.hookspecs import (
+    AttentionLayer,
+    Builder,
+    ForwardContext,
+    LayerBlocks,
+    LoadReport,
+    Model,
+    Norm,
+    Rotary,
+    Weight,
+)
 from jackfield_models_gemma.rope import read_ropes
 from jackfield_models_gemma.settings import FULL, WINDOW, Settings, read_settings
 
@@ -26,10 +36,10 @@ class Gemma3(Model):
         )
         ropes = read_ropes(config, settings)
         rotary = {kind: build.rotary(ropes[kind], head_size=settings.head_dim) for kind in (FULL, WINDOW)}
-        self._layers = [
-            DecoderLayer(settings, build, layer, rotary[WINDOW if windowed else FULL])
+        self._layers = tuple(
+            decoder_layer(settings, build, layer, rotary[WINDOW if windowed else FULL])
             for layer, windowed in zip(build.shape.layers, settings.windowed, strict=True)
-        ]
+        )
         self._norm = gemma_norm(build, "model.norm", settings.hidden_size, settings)
         self._head = build.head(
             "lm_head.weight",
@@ -41,9 +51,7 @@ class Gemma3(Model):
 
     def forward(self, ids: torch.Tensor, ctx: ForwardContext, embeds: torch.Tensor | None = None) -> torch.Tensor:
         x = self._embed(ids, ctx) if embeds is None else embeds  # [n, d]
-        residual = None
-        for layer in self._layers:
-            x, residual = layer(x, residual, ctx)
+        x, residual = ctx.layers(self._layers, x)  # the residual is apart, so that the norm adds it
         return self._norm(x, ctx, residual)
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
@@ -53,17 +61,14 @@ class Gemma3(Model):
         return self._build.load(weights)
 
 
-class DecoderLayer:
-    """One layer; the residual is carried beside x so that operators can fuse its addition into the norms."""
+def decoder_layer(settings: Settings, build: Builder, layer: AttentionLayer, rotary: Rotary) -> LayerBlocks:
+    at = f"model.layers.{layer.id}"
 
-    def __init__(self, settings: Settings, build: Builder, layer: AttentionLayer, rotary: Rotary) -> None:
-        at = f"model.layers.{layer.id}"
+    def norm(name: str, size: int = settings.hidden_size) -> Norm:
+        return gemma_norm(build, f"{at}.{name}", size, settings)
 
-        def norm(name: str, size: int = settings.hidden_size) -> Norm:
-            return gemma_norm(build, f"{at}.{name}", size, settings)
-
-        self.attention = layer
-        self.pre = build.pre_attention(
+    return LayerBlocks(
+        pre=build.pre_attention(
             norm=norm("input_layernorm"),
             q=f"{at}.self_attn.q_proj",
             k=f"{at}.self_attn.k_proj",
@@ -74,8 +79,9 @@ class DecoderLayer:
             q_norm=norm("self_attn.q_norm", settings.head_dim),
             k_norm=norm("self_attn.k_norm", settings.head_dim),
             total_kv_heads=settings.num_key_value_heads,
-        )
-        self.post = build.post_attention(
+        ),
+        attention=layer,
+        post=build.post_attention(
             o=f"{at}.self_attn.o_proj",
             norm=norm("pre_feedforward_layernorm"),
             gate=f"{at}.mlp.gate_proj",
@@ -88,14 +94,8 @@ class DecoderLayer:
             attention_bias=settings.attention_bias,
             after_attention=norm("post_attention_layernorm"),
             after_mlp=norm("post_feedforward_layernorm"),
-        )
-
-    def __call__(
-        self, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        q, k, v, residual = ctx.pre_attention(self.pre, x, residual)
-        attended = ctx.attend(self.attention, q, k, v)  # [n, heads * head_size]
-        return ctx.post_attention(self.post, attended, residual)
+        ),
+    )
 
 
 def gemma_norm(build: Builder, name: str, size: int, settings: Settings) -> Norm:

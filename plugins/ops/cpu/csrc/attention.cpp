@@ -4,49 +4,20 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <vector>
 
-#include "attention_plan.h"
+#include "attention_run.h"
+#include "attention_state.h"
 #include "dispatch.h"
-#include "pool.h"
 
 namespace jf {
 namespace {
 
-constexpr int kBytes[kDtypes] = {4, 2, 2};
-constexpr int64_t kWorthWaking = 48 << 10;  // bytes of keys and values: less is read sooner than another thread wakes
+constexpr int64_t kWorthSharing = 48 << 10;  // bytes of keys and values: less is read sooner than another thread wakes
 constexpr int kFewTokens = 8;               // new ones, which the caller writes alone
-
-struct Plan;
-
-struct Backend {
-    int dtype;  // a Scalar
-    Pool* pool;
-    std::vector<JfAttentionGroup> groups;
-    std::vector<JfAttentionKind> kinds;
-    std::vector<std::unique_ptr<char[]>> scratch;  // of each thread
-    std::mutex mutex;
-    std::vector<std::unique_ptr<Plan>> idle;
-
-    void* scratch_of(int thread) const {
-        return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch[thread].get()) + 63) / 64 * 64);
-    }
-};
-
-struct Plan {
-    std::shared_ptr<Backend> backend;
-    std::vector<AttentionSchedule> schedules;  // of each kind
-    std::vector<std::vector<int64_t>> out_slots;  // of each group
-    std::vector<float> partials;  // of one layer at a time
-    int tokens = 0;
-};
-
-struct Handle {
-    std::shared_ptr<Backend> backend;
-};
 
 // One tensor of a layer's KV, as bytes.
 struct Vectors {
@@ -75,13 +46,14 @@ void write(const Vectors& to, const char* from, int64_t stride_bytes, const std:
 
 class LayerRun {
   public:
-    LayerRun(Plan& plan, const JfAttentionLayer& layer, const void* q, int64_t q_stride, void* out)
+    LayerRun(Plan& plan, const JfAttentionLayer& layer, const void* q, int64_t q_stride, void* out,
+             std::atomic<int>& next)
         : plan_(plan), backend_(*plan.backend), layer_(layer), kind_(backend_.kinds[layer.kind]),
           group_(backend_.groups[kind_.group]), schedule_(plan.schedules[layer.kind]),
           bytes_(kBytes[backend_.dtype]), share_(kind_.heads / kind_.kv_heads),
           keys_{static_cast<char*>(layer.keys), kind_.head * bytes_},
           values_{static_cast<char*>(layer.values), kind_.v_head * bytes_}, q_(static_cast<const char*>(q)),
-          q_stride_(q_stride), out_(static_cast<char*>(out)) {}
+          q_stride_(q_stride), out_(static_cast<char*>(out)), next_(next) {}
 
     void run(const void* k, int64_t k_stride, const void* v, int64_t v_stride) {
         const auto& slots = plan_.out_slots[kind_.group];
@@ -89,10 +61,8 @@ class LayerRun {
             write(keys_, static_cast<const char*>(k), k_stride * bytes_, slots, group_, first, step);
             write(values_, static_cast<const char*>(v), v_stride * bytes_, slots, group_, first, step);
         };
-        const int64_t partials = schedule_.partials * attention_partial(kind_.v_head);
-        if (static_cast<int64_t>(plan_.partials.size()) < partials) plan_.partials.resize(partials);
-
-        const bool alone = backend_.pool->size() == 1 || schedule_.keys * (keys_.bytes + values_.bytes) < kWorthWaking;
+        plan_.reserve(layer_.kind);
+        const bool alone = backend_.pool->size() == 1 || schedule_.keys * (keys_.bytes + values_.bytes) < kWorthSharing;
         const bool write_apart = k != nullptr && !alone && plan_.tokens > kFewTokens;
         if (k != nullptr && !write_apart) write_new(0, 1);
         const int step = alone ? 1 : backend_.pool->size();
@@ -104,17 +74,23 @@ class LayerRun {
                 write_new(thread, step);
                 barrier();
             }
-            const auto items = static_cast<int>(schedule_.items.size());
-            for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < items;) attend(schedule_.items[i], thread);
-            if (schedule_.merges.empty()) return;
-            barrier();
-            merge(thread, step);
+            member(thread, step, barrier);
         };
         if (alone) {
             on_thread(0);
         } else {
             backend_.pool->run(on_thread);
         }
+    }
+
+    // One thread's part, once the new keys and values are written.
+    template <class Barrier>
+    void member(int thread, int threads, Barrier&& barrier) {
+        const auto items = static_cast<int>(schedule_.items.size());
+        for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < items;) attend(schedule_.items[i], thread);
+        if (schedule_.merges.empty()) return;
+        barrier();
+        merge(thread, threads);
     }
 
   private:
@@ -183,10 +159,26 @@ class LayerRun {
     const char* const q_;
     const int64_t q_stride_;
     char* const out_;
-    std::atomic<int> next_{0};
+    std::atomic<int>& next_;
 };
 
 }  // namespace
+
+int64_t attention_tokens(const void* plan) { return static_cast<const Plan*>(plan)->tokens; }
+
+void attention_reserve(void* plan) {
+    auto& one = *static_cast<Plan*>(plan);
+    for (size_t kind = 0; kind < one.schedules.size(); ++kind) one.reserve(static_cast<int>(kind));
+}
+
+void attend(void* plan, const JfAttentionLayer& layer, const void* q, void* out, std::atomic<int>& next, const Team& team) {
+    auto& one = *static_cast<Plan*>(plan);
+    const JfAttentionKind& kind = one.backend->kinds[layer.kind];
+    LayerRun(one, layer, q, static_cast<int64_t>(kind.heads) * kind.head, out, next).member(team.rank, team.size, [&] {
+        team.barrier();
+    });
+}
+
 }  // namespace jf
 
 extern "C" {
@@ -258,6 +250,7 @@ void jf_attention_plan_shared(const void* plan, int kind, int64_t* passes, int64
 
 void jf_attention_attend(void* plan, const JfAttentionLayer* layer, const void* q, int64_t q_stride, const void* k,
                          int64_t k_stride, const void* v, int64_t v_stride, void* out) {
-    jf::LayerRun(*static_cast<jf::Plan*>(plan), *layer, q, q_stride, out).run(k, k_stride, v, v_stride);
+    std::atomic<int> next{0};
+    jf::LayerRun(*static_cast<jf::Plan*>(plan), *layer, q, q_stride, out, next).run(k, k_stride, v, v_stride);
 }
 }

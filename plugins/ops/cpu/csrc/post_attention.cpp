@@ -1,24 +1,8 @@
 #include "api.h"
-#include "blocks.h"
-#include "team.h"
+#include "stages.h"
 
 namespace jf {
 namespace {
-
-struct Call {
-    const PostBlock& block;
-    int32_t steps;
-    const void *in, *residual;
-    void *out, *sum;
-
-    Scalar scalar() const { return static_cast<Scalar>(block.scalar); }
-    int64_t hidden() const { return block.o->rows; }
-    int64_t inner() const { return block.down->columns; }
-    bool does(Steps step) const { return (steps & step) != 0; }
-};
-
-// So few rows that every thread of a team norms them all, which saves a barrier.
-constexpr int64_t kRowsForEach = 4;
 
 // Memory that the members of a team have in common.
 struct Common {
@@ -45,7 +29,7 @@ struct Common {
 
 // One member's work on some rows, in the order of its steps.
 struct Worker {
-    const Call& call;
+    const PostCall& call;
     const Team& team;
     const int64_t first, n;
     const Common common;
@@ -53,7 +37,7 @@ struct Worker {
     uint8_t* own;
     int64_t own_normed, own_rows, room, scratch, panels;
 
-    Worker(const Call& with, const Team& in, int64_t first_row, int64_t rows, uint8_t* memory)
+    Worker(const PostCall& with, const Team& in, int64_t first_row, int64_t rows, uint8_t* memory)
         : call(with), team(in), first(first_row), n(rows), common(with.block, rows), shared(memory) {
         const PostBlock& block = call.block;
         const int64_t element = bytes_of(call.scalar());
@@ -115,7 +99,7 @@ struct Worker {
         const PostBlock& block = call.block;
         const auto scalar = call.scalar();
         const auto& kernels = jf::kernels().rows;
-        const bool each = team.size > 1 && n <= kRowsForEach;
+        const bool each = each_norms_all(team, n), sums = !each || call.own || team.rank == 0;
         uint8_t* normed = each ? own + own_normed : shared + common.normed;
         void* row = own + own_rows;
         void* sum_of_no_use = at(row, call.hidden(), scalar);
@@ -132,7 +116,7 @@ struct Worker {
                 kernels.norm(x, nullptr, nullptr, row, scalar, block.after_attention, call.hidden());
                 x = row;
             }
-            void* sum = each && team.rank != 0 ? sum_of_no_use : at(call.sum, start, scalar);
+            void* sum = sums ? at(call.sum, start, scalar) : sum_of_no_use;
             kernels.norm(x, at(call.residual, start, scalar), sum, at(normed, i * call.hidden(), scalar), scalar, block.norm,
                          call.hidden());
         }
@@ -178,7 +162,7 @@ struct Worker {
     // What the MLP gives, or what is given in its place, through its norm.
     void leave() const {
         const PostBlock& block = call.block;
-        const Span rows = team.share(n);
+        const Span rows = call.own ? Span{0, n} : team.share(n);
         for (int64_t i = rows.first; i < rows.last; ++i) {
             const void* x = taken(i);
             if (call.does(kMlp)) {
@@ -194,13 +178,20 @@ struct Worker {
 };
 
 }  // namespace
+
+int64_t shared_bytes(const PostBlock& block, int64_t n) { return Common(block, n).bytes; }
+
+void after_attention(const PostCall& call, const Team& team, int64_t first, int64_t n, uint8_t* shared) {
+    Worker(call, team, first, n, shared).run();
+}
+
 }  // namespace jf
 
 void jf_post_attention(const jf::PostBlock* block, int32_t steps, int64_t n, const void* in, const void* residual, void* out,
                        void* sum, int threads) {
-    const jf::Call call{*block, steps, in, residual, out, sum};
-    const auto bytes = [&](int64_t count) { return jf::Common(*block, count).bytes; };
+    const jf::PostCall call{*block, steps, in, residual, out, sum};
+    const auto bytes = [&](int64_t count) { return jf::shared_bytes(*block, count); };
     jf::over_rows(jf::Pool::shared(threads), n, bytes, [&](const jf::Team& team, int64_t first, int64_t count, uint8_t* shared) {
-        jf::Worker(call, team, first, count, shared).run();
+        jf::after_attention(call, team, first, count, shared);
     });
 }

@@ -1,24 +1,12 @@
 #include "api.h"
-#include "blocks.h"
-#include "team.h"
+#include "attention_run.h"
+#include "stages.h"
 
 namespace jf {
 namespace {
 
-struct Call {
-    const PreBlock& block;
-    const void *x, *residual;
-    void* sum;
-    const float *cos, *sin;  // null: no rotary
-    int64_t angles, half;  // elements between two tokens' angles; dimensions that turn, halved
-    void *q, *k, *v;
-};
-
-// So few rows that every thread of a team norms them all, which saves a barrier.
-constexpr int64_t kRowsForEach = 4;
-
 // Of one row: head `head` of q, k and v one behind the other, out of its place in the product into that of the result.
-void leave_head(const Call& call, int64_t row, int64_t head, const float* product) {
+void leave_head(const PreCall& call, int64_t row, int64_t head, const float* product) {
     const PreBlock& block = call.block;
     const auto scalar = static_cast<Scalar>(block.scalar);
     const auto& kernels = jf::kernels().rows;
@@ -30,10 +18,14 @@ void leave_head(const Call& call, int64_t row, int64_t head, const float* produc
                 : is_value         ? at(call.v, (row * block.kv_heads + head - keys) * width, scalar)
                                    : at(call.k, (row * block.kv_heads + head - block.heads) * size, scalar);
     kernels.finish(product + from, block.qkv_bias == nullptr ? nullptr : at(block.qkv_bias, from, scalar), out, scalar, width);
-    if (is_value) return;
+    if (is_value) {
+        if (call.slots != nullptr) call.slots->put_value(row, head - keys, out);
+        return;
+    }
     const Norm& norm = head < block.heads ? block.q_norm : block.k_norm;
     if (norm.weight != nullptr) kernels.norm(out, nullptr, nullptr, out, scalar, norm, size);
     if (call.cos != nullptr) kernels.rotate(out, call.cos + row * call.angles, call.sin + row * call.angles, scalar, call.half);
+    if (call.slots != nullptr && head >= block.heads) call.slots->put_key(row, head - block.heads, out);
 }
 
 // Memory that the members of a team have in common: the product float32 [n, stride], and the normed rows.
@@ -48,14 +40,18 @@ struct Common {
     }
 };
 
-void some_rows(const Call& call, const Team& team, int64_t first, int64_t n, uint8_t* shared) {
+}  // namespace
+
+int64_t shared_bytes(const PreBlock& block, int64_t n) { return Common(block, n).bytes; }
+
+void before_attention(const PreCall& call, const Team& team, int64_t first, int64_t n, uint8_t* shared) {
     const PreBlock& block = call.block;
     const Weight& weight = *block.qkv;
     const auto scalar = static_cast<Scalar>(block.scalar);
     const int64_t hidden = weight.columns, tiles = tiles_of(weight.rows);
     const Common common(block, n);
     const int64_t stride = common.stride;
-    const bool each = team.size > 1 && n <= kRowsForEach;
+    const bool each = each_norms_all(team, n), sums = !each || call.own || team.rank == 0;
 
     Layout alone;
     const int64_t own_normed = alone.add(each ? n * hidden * bytes_of(scalar) : 0);
@@ -69,7 +65,7 @@ void some_rows(const Call& call, const Team& team, int64_t first, int64_t n, uin
     const Span rows = each ? Span{0, n} : team.share(n);
     for (int64_t i = rows.first; i < rows.last; ++i) {
         const int64_t from = (first + i) * hidden;
-        void* sum = each && team.rank != 0 ? own + own_sum : call.sum == nullptr ? nullptr : at(call.sum, from, scalar);
+        void* sum = !sums ? own + own_sum : call.sum == nullptr ? nullptr : at(call.sum, from, scalar);
         kernels().rows.norm(at(call.x, from, scalar), call.residual == nullptr ? nullptr : at(call.residual, from, scalar), sum,
                             at(normed, i * hidden, scalar), scalar, block.norm, hidden);
     }
@@ -90,14 +86,13 @@ void some_rows(const Call& call, const Team& team, int64_t first, int64_t n, uin
     }
 }
 
-}  // namespace
 }  // namespace jf
 
 void jf_pre_attention(const jf::PreBlock* block, int64_t n, const void* x, const void* residual, void* sum, const float* cos,
                       const float* sin, int64_t angles, int64_t half, void* q, void* k, void* v, int threads) {
-    const jf::Call call{*block, x, residual, sum, cos, sin, angles, half, q, k, v};
-    const auto bytes = [&](int64_t count) { return jf::Common(*block, count).bytes; };
+    const jf::PreCall call{*block, x, residual, sum, cos, sin, angles, half, q, k, v};
+    const auto bytes = [&](int64_t count) { return jf::shared_bytes(*block, count); };
     jf::over_rows(jf::Pool::shared(threads), n, bytes, [&](const jf::Team& team, int64_t first, int64_t count, uint8_t* shared) {
-        jf::some_rows(call, team, first, count, shared);
+        jf::before_attention(call, team, first, count, shared);
     });
 }

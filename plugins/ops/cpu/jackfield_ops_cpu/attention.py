@@ -74,6 +74,9 @@ class NativePlan(AttentionPlan):
 class NativeAttention(AttentionBackend):
     """One native call a plan and one a layer. Threads: torch's number when it is made.
 
+    scalar, threads   of the kernels, and of the pool
+    addresses         layer id -> `JfAttentionLayer`, another mapping after each `bind`
+
     A layer's keys and values are read where they lie. Rows of few new tokens whose tables begin with the same slots go over
     these together.
     """
@@ -89,13 +92,12 @@ class NativeAttention(AttentionBackend):
         groups = (_Group * len(self._names))(*(_group(context, name) for name in self._names))
         kinds = (_Kind * len(self._kinds))(*(_Kind(*kind) for kind in self._kinds))
         self._free = self._library.jf_attention_free
-        self._handle = self._library.jf_attention_new(
-            _DTYPES[context.dtype], torch.get_num_threads(), groups, len(groups), kinds, len(kinds)
-        )
+        self.scalar, self.threads = _DTYPES[context.dtype], torch.get_num_threads()
+        self._handle = self._library.jf_attention_new(self.scalar, self.threads, groups, len(groups), kinds, len(kinds))
         self._plan = self._library.jf_attention_plan
         self._attend = self._library.jf_attention_attend
         self._layers: dict[int, _Layer] = {}
-        self._addresses: dict[int, int] = {}
+        self.addresses: Mapping[int, int] = {}
         self._kv: Mapping[str, KVTensors] = {}
 
     def __del__(self) -> None:
@@ -106,7 +108,7 @@ class NativeAttention(AttentionBackend):
         """ValueError for tensors that are not what the context's layouts say."""
         self._kv = kv
         self._layers = {layer.id: self._bound(layer, kv[layer.group]) for layer in self._context.layers}
-        self._addresses = {id_: ctypes.addressof(layer) for id_, layer in self._layers.items()}
+        self.addresses = {id_: ctypes.addressof(layer) for id_, layer in self._layers.items()}
 
     def plan(self, batch: AttentionBatch) -> NativePlan:
         slots = (_POINTER * len(self._names))(*(batch.out_slots[name].data_ptr() for name in self._names))
@@ -131,7 +133,7 @@ class NativeAttention(AttentionBackend):
         v: torch.Tensor | None,
         out: torch.Tensor,
     ) -> None:
-        handle, address = cast(NativePlan, plan).handle, self._addresses[layer.id]
+        handle, address = cast(NativePlan, plan).handle, self.addresses[layer.id]
         if k is None or v is None:
             self._attend(handle, address, q.data_ptr(), q.stride(0), None, 0, None, 0, out.data_ptr())
             return

@@ -42,6 +42,7 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "jf_read": ([_POINTER, _LONG, _INT], _LONG),
     "jf_look_up": ([_POINTER, _POINTER, _LONG, _POINTER, _INT, _INT], None),
     "jf_post_attention": ([_POINTER, _INT, _LONG, *[_POINTER] * 4, _INT], None),
+    "jf_layers": ([_POINTER, _LONG, _LONG, *[_POINTER] * 5, _INT], _INT),
     "jf_attention_new": ([_INT, _INT, _POINTER, _INT, _POINTER, _INT], _POINTER),
     "jf_attention_free": ([_POINTER], None),
     "jf_attention_plan": ([_POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER], _POINTER),
@@ -52,7 +53,7 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
         None,
     ),
 }
-"""Function -> argument types and result, as csrc/api.h declares them."""
+"""Function -> argument types and result, as csrc/api.h, csrc/attention.h and csrc/layers.h declare them."""
 
 
 class NativeLibraryMissing(Exception):

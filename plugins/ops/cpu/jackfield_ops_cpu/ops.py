@@ -10,7 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import DenseWeight, ForwardContext, Ops, PostAttention, PreAttention, SamplingRows
+from jackfield.hookspecs import (
+    AttentionBackend,
+    AttentionPlan,
+    DenseWeight,
+    ForwardContext,
+    LayerBlocks,
+    Ops,
+    PostAttention,
+    PreAttention,
+    SamplingRows,
+)
 from jackfield.layers.sampling import sample
 from jackfield_ops_cpu.blocks import (
     ALL_STEPS,
@@ -24,6 +34,7 @@ from jackfield_ops_cpu.blocks import (
     check_vector,
     norm_struct,
 )
+from jackfield_ops_cpu.layers import NativeLayers
 from jackfield_ops_cpu.library import library
 from jackfield_ops_cpu.mixed import MixedWeight, export_mixed, pack_mixed, restore_mixed
 from jackfield_ops_cpu.quantized import FORMS, W8A8_INT8, look_up, looks_up, pack_blocks, pack_int8
@@ -59,6 +70,7 @@ class CpuOps(Ops):
         self._native = library()
         self._before, self._after = self._native.jf_pre_attention, self._native.jf_post_attention
         self._angles = RotaryAngles()
+        self._layers = NativeLayers(dtype, self._scalar, threads)
         self._pre: dict[int, PreBlock] = {}
         self._post: dict[int, PostBlock] = {}
         self._made: Kept | None = None  # the last result of post_attention
@@ -171,6 +183,18 @@ class CpuOps(Ops):
         return tokens
 
     # -- blocks
+
+    def layers(
+        self,
+        layers: Sequence[LayerBlocks],
+        x: torch.Tensor,
+        ctx: ForwardContext,
+        backend: AttentionBackend,
+        plan: AttentionPlan,
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if not self._alone:
+            return None
+        return self._layers.run(layers, x, ctx, self._angles, backend, plan)
 
     def pre_attention(
         self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
