@@ -124,7 +124,7 @@ def test_a_stranger_is_not_chosen_unless_named_or_allowed(environment: Environme
     allowed = explain(
         environment, tmp_path, "--page-size", "16", "--plugin-allow", "least-work-policy,columnar-attention"
     )
-    assert "does not exceed that of 'torch'" in why_not(allowed, "attention", "columnar")
+    assert "does not exceed that of 'cpu'" in why_not(allowed, "attention", "columnar")
     named = explain(
         environment, tmp_path, "--page-size", "16", "--attention-backend", "columnar", "--metrics", "statsd"
     )
@@ -139,9 +139,9 @@ def test_a_stranger_is_not_chosen_unless_named_or_allowed(environment: Environme
 
 
 def test_a_rival_of_our_own_name_is_not_passed_over_in_silence(environment: Environment, tmp_path: Path) -> None:
-    Site(tmp_path / "rival").add("acme-torch", plugin_row("attention", "torch"))
+    Site(tmp_path / "rival").add("acme-cpu", plugin_row("attention", "cpu"))
     message = jackfield(environment, tmp_path, "explain", code=2, PYTHONPATH=str(tmp_path / "rival"))
-    assert "acme-torch 1.0 and jackfield-attention-torch" in message
+    assert "acme-cpu 1.0 and jackfield-ops-cpu" in message
     assert "uninstall one" in message
 
 
