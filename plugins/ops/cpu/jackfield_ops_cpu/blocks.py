@@ -76,14 +76,18 @@ KEEP_ROWS = 64
 """Of batches with no more rows a block keeps the tensors of its last result for the next one. Making them anew would cost as much
 as a small product; larger batches do not feel it, and their tensors are worth freeing."""
 
-_OURS = (
-    3  # references to a tensor that nobody else holds: of the tuple, the loop over it, and the argument of getrefcount
-)
+
+def _references(tensors: tuple[torch.Tensor, ...]) -> list[int]:
+    return [getrefcount(tensor) for tensor in tensors]
+
+
+(_OURS,) = _references((torch.empty(0),))
+"""References to a tensor that nobody else holds. Counted here as later, because versions of Python count differently."""
 
 
 class Kept:
     """Tensors of a block's last result, and where they lie. Within one forward no two blocks share any, so that a model may hold
-    what it likes; those that somebody holds beyond it are left to him."""
+    what it likes; those that somebody holds beyond it are left to him. A view held beyond it is not seen: it must be copied."""
 
     __slots__ = ("addresses", "rows", "tensors", "width")
 
@@ -94,7 +98,7 @@ class Kept:
         self.addresses = tuple(tensor.data_ptr() for tensor in self.tensors)
 
     def free(self) -> bool:
-        return all(getrefcount(tensor) == _OURS for tensor in self.tensors)
+        return all(count == _OURS for count in _references(self.tensors))
 
 
 class Block:
