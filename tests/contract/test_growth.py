@@ -24,27 +24,13 @@ GROWTH: Mapping[str, tuple[str, Mapping[str, str]]] = {
         ATTENTION,
         {"AttentionMode.ENCODE": "member 'encode'", "AttentionLayer.cached": "field bool = True"},
     ),
-    "CUDA graphs": (
+    "KV with scales": (
         ATTENTION,
         {
-            "AttentionBatch.graph": "field GraphShape | None = None",
-            "AttentionBackend.refresh": "method (plan: AttentionPlan, batch: AttentionBatch) -> None",
-            "AttentionBackend.in_graph": "method (plan: AttentionPlan) -> None",
-            "AttentionContext.graphs": "field tuple[GraphShape, ...] = ()",
-            "GraphShape": "record",
-            "GraphShape.rows": "field int",
-        },
-    ),
-    "KV of another dtype": (
-        ATTENTION,
-        {
-            "AttentionContext.kv_dtype": "field str | None = None",
             "KVTensors.scales": "field Mapping[str, tuple[torch.Tensor, ...]] = dict()",
             "Need.kv_dtype": "field str | None = None",
-            "manifest.kv_dtypes": "key a list of texts",
         },
     ),
-    "tree masks": (ATTENTION, {"AttentionBatch.mask": "field TreeMask | None = None"}),
     "shared prefixes": (ATTENTION, {"AttentionBatch.shared_prefix": "field SharedPrefix | None = None"}),
     "the log-sum-exp": (
         ATTENTION,

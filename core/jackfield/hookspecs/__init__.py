@@ -20,7 +20,9 @@ if TYPE_CHECKING:
         AttentionMode,
         AttentionPlan,
         AttentionSpecs,
+        GraphShape,
         HostLengths,
+        TreeMask,
     )
     from jackfield.hookspecs.cache import (
         CacheContext,
@@ -325,6 +327,7 @@ __all__ = [
     "GrammarMatcher",
     "GrammarSpec",
     "GrammarSpecs",
+    "GraphShape",
     "Handler",
     "Head",
     "HostLengths",
@@ -437,6 +440,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallParser",
+    "TreeMask",
     "UnsupportedModel",
     "VirtualClock",
     "WaitReason",

@@ -69,6 +69,28 @@ class HostLengths:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TreeMask:
+    """Which of its row's new tokens a token sees, where these are a tree of drafts and no sequence; what was there before
+    them it sees as ever, and windows and soft caps hold as well.
+
+    among   bool [total new, max_q], on the device: token t of row i sees the row's j-th new token iff among[t, j]. A token
+            always sees itself; entries for tokens that the row does not have are False. Takes the place of `causal` among
+            the new tokens; a window counts positions as they lie in `kv_lens`, whatever the depth in the tree
+    """
+
+    among: torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphShape:
+    """What one captured graph serves. rows: of its padded decode batches, all of one new token; max_kv: the longest kv_len
+    that any of its replays has."""
+
+    rows: int
+    max_kv: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionBatch:
     """One forward's rows, the same for every layer. Tensors are int32 unless said otherwise.
 
@@ -79,6 +101,7 @@ class AttentionBatch:
                 position kv_lens[i] - (q_starts[i + 1] - q_starts[i])
     out_slots   group name -> int64 [total new]: the slot into which each new token's KV goes
     max_q, max_kv   upper bounds of the lengths
+    mask        among each row's new tokens (feature "tree_mask", mode EXTEND alone); None: `AttentionLayer.causal` says all
     """
 
     mode: AttentionMode
@@ -89,6 +112,7 @@ class AttentionBatch:
     host: HostLengths
     max_q: int
     max_kv: int
+    mask: TreeMask | None = None
 
 
 class AttentionPlan:
@@ -128,6 +152,32 @@ class AttentionBackend(ABC):
         Query head h reads key/value head h // (num_heads // num_kv_heads). How the KV lies stands in `KVLayout`.
         """
 
+    # Feature "graph": a decode step's device work is recorded once and replayed many times. The order of the calls is
+    # plan_graph; then for each use: the batch's tensors are filled, refresh; in_graph and each layer's attend, as a recording,
+    # as a replay of it, or one by one as in any step.
+
+    def plan_graph(self, batch: AttentionBatch, shape: GraphShape) -> AttentionPlan:
+        """A plan that outlives its batch, for a graph of `shape`; called outside the recording, and several may be alive.
+
+        The batch's tensors stay where they are and are filled anew before each use: always mode DECODE and `shape.rows` rows,
+        some of which may be padding: row 0, kv_len 1, out_slots 0, whose output nobody reads. How the work is laid out for the
+        device (launch grids, splits) must do for each batch whose kv_lens are at most `shape.max_kv`. The plan itself keeps
+        alive what its recorded work reads, memory from `AttentionContext.workspace` included, whose contents last from
+        `refresh` to the end of that use. The KV of `bind` does not move while such plans are in use.
+        """
+        raise NotImplementedError(f'{type(self).__name__} does not do what the feature "graph" promises')
+
+    def in_graph(self, plan: AttentionPlan) -> None:
+        """The part of planning that is recorded, ahead of the first layer: device work alone, which reads the batch's tensors.
+        Neither this nor `attend` of such a plan may allocate what it does not free, depend on a value on the host that
+        `refresh` changes, or wait for the device."""
+        raise NotImplementedError(f'{type(self).__name__} does not do what the feature "graph" promises')
+
+    def refresh(self, plan: AttentionPlan, batch: AttentionBatch) -> None:
+        """Before each use, outside the recording: the batch of `plan_graph` with other values in the same tensors, and with its
+        own `HostLengths`, `max_q` and `max_kv`. May enqueue device work, never waits for it. Raises `BatchFault` as `plan`."""
+        raise NotImplementedError(f'{type(self).__name__} does not do what the feature "graph" promises')
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionLimits:
@@ -152,6 +202,10 @@ class AttentionContext(PluginContext):
     deterministic   a token's result must have the same bits in every batch, chunk and phase, wherever its KV lies: a
                     function of its query and of the keys and values that it sees. Set only for a backend that declares
                     "batch_invariant" for this device and dtype, and that then serves both phases
+    kv_dtype        of the KV tensors where it is not `dtype` (feature "kv:<name>"): "float32", "float16", "bfloat16", "fp8_e4m3"
+                    or "fp8_e5m2" (torch's float8_e4m3fn and float8_e5m2). Keys and values are stored by a cast without a scale
+                    that saturates (what is beyond the range becomes its largest finite value, NaN stays NaN) and read back by
+                    a cast to `dtype`; a token's own new ones too are seen as they are stored. Sums are kept in float32 as ever
     """
 
     phases: tuple[str, ...]
@@ -165,6 +219,7 @@ class AttentionContext(PluginContext):
     dtype: str
     workspace: Callable[[int], torch.Tensor]
     deterministic: bool = False
+    kv_dtype: str | None = None
 
 
 class AttentionSpecs:

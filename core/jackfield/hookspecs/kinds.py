@@ -70,7 +70,7 @@ _ALL = (
     Kind(
         name="attention",
         group="attention",
-        contract=(1, 0),
+        contract=(1, 1),
         hook="jackfield_attention_backend",
         exclusive=True,
         field="attention_backend",

@@ -1,8 +1,8 @@
-"""A manifest's features: the names that the contract knows, and how the claim "batch_invariant" is written.
+"""A manifest's features: the names that the contract knows, and how those are written that say more than a name.
 
 Plugins may agree on features of their own; what is nearly a known name is a misspelling of it. "batch_invariant" says that
 a row's result does not depend on its batch: bare, for every device and dtype that the plugin lists; as
-"batch_invariant:<device>:<dtype>", for one pair.
+"batch_invariant:<device>:<dtype>", for one pair. "quantization:<name>" and "kv:<name>" name what they can do.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from types import MappingProxyType
 FEATURE = "batch_invariant"
 QUANTIZATION = "quantization"
 """Feature of ops, as "quantization:<name>": it quantises plain weights in this way while packing them."""
+KV = "kv"
+"""Feature of attention, as "kv:<name>": it keeps the KV in this narrower dtype (`AttentionContext.kv_dtype`)."""
 
 KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "attention": ("window", "soft_cap", "mixed", "non_causal", FEATURE),
+        "attention": ("window", "soft_cap", "mixed", "non_causal", "tree_mask", "graph", KV, FEATURE),
         "cache": ("cached_tokens", "forest", "evicted", "window"),
         "event_loop": ("overlap",),
         "worker": (
             *("async", "kv_move", "logprobs", "prompt_logprobs", "penalties", "logit_bias", "min_new_tokens"),
             *("logits_processors", "pooling", FEATURE),
         ),
-        "ops": (FEATURE, QUANTIZATION),
+        "ops": ("graph", FEATURE, QUANTIZATION),
         "routes": ("open_routes",),
         "parser": ("tool_calls", "reasoning"),
     }
@@ -51,21 +53,28 @@ def claim_problems(kind: str, features: Sequence[str]) -> list[str]:
             if feature.split(":")[0] == FEATURE and feature.count(":") not in (0, 2)
         ]
         + [
-            f"the feature {feature!r} has not the form '{QUANTIZATION}:<name>'"
+            f"the feature {feature!r} has not the form '{named}:<name>'"
+            for of, named in (("ops", QUANTIZATION), ("attention", KV))
             for feature in features
-            if kind == "ops" and feature.split(":")[0] == QUANTIZATION and not (_quantization(feature))
+            if kind == of and feature.split(":")[0] == named and not _named(named, feature)
         ]
     )
 
 
 def quantizations(features: Sequence[str]) -> tuple[str, ...]:
     """The names N of all features "quantization:N"."""
-    return tuple(name for name in map(_quantization, features) if name)
+    return tuple(name for feature in features if (name := _named(QUANTIZATION, feature)))
 
 
-def _quantization(feature: str) -> str:
+def kv_dtypes(features: Sequence[str]) -> tuple[str, ...]:
+    """The names N of all features "kv:N"."""
+    return tuple(name for feature in features if (name := _named(KV, feature)))
+
+
+def _named(word: str, feature: str) -> str:
+    """The N of "<word>:N"; "" for any other feature."""
     head, _, name = feature.partition(":")
-    return name if head == QUANTIZATION and ":" not in name else ""
+    return name if head == word and ":" not in name else ""
 
 
 def claimed(features: Sequence[str], device: str, dtype: str | None) -> bool:
