@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jackfield.hookspecs import KINDS
+from jackfield.stack.discovery.interpreter import Interpreter
 from jackfield.stack.discovery.manifest import parse_row, read_manifest
 from tests.unit.stack.distributions import plugin_row
 
@@ -15,6 +16,12 @@ def test_a_plain_row_of_every_kind_has_no_problem(kind: str) -> None:
     parsed = parse_row(plugin_row(kind, "x"))
     assert parsed.problems == ()
     assert (parsed.row.kind, parsed.row.name) == (kind, "x")
+
+
+def test_an_interpreter_is_variables_and_dtypes() -> None:
+    row = parse_row(plugin_row("ops", "x", interpreter={"environment": {"A": "1"}, "dtypes": ["float32"]})).row
+    assert row.interpreter == Interpreter(environment={"A": "1"}, dtypes=("float32",))
+    assert parse_row(plugin_row("ops", "x")).row.interpreter is None
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
@@ -46,6 +53,18 @@ def test_every_problem_is_told() -> None:
         (plugin_row("cache", "x", options="no-colon"), 'of the form "package.module:name"'),
         (plugin_row("cache", "Bad Name"), "is not of the form"),
         (plugin_row("cache", "x", contract={"cache": 1}), "a table of kind"),
+        (
+            plugin_row("cache", "x", interpreter={"environment": {"A": "1"}}),
+            "'interpreter' means nothing for kind 'cache'",
+        ),
+        (plugin_row("ops", "x", interpreter={"A": "1"}), "'interpreter' must be of the form { environment = {"),
+        (plugin_row("ops", "x", interpreter={"environment": {}}), "'interpreter' must be of the form"),
+        (plugin_row("ops", "x", interpreter={"environment": {"A": 1}}), "'interpreter' must be of the form"),
+        (plugin_row("ops", "x", interpreter={"environment": {"A=B": "1"}}), "'interpreter' must be of the form"),
+        (
+            plugin_row("ops", "x", interpreter={"environment": {"A": "1"}, "dtypes": "float32"}),
+            "'interpreter' must be of",
+        ),
     ],
 )
 def test_what_a_row_may_not_say(row: dict[str, Any], text: str) -> None:

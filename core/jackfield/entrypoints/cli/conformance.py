@@ -15,23 +15,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
-from jackfield.config.text_values import option_assignment
+from jackfield.entrypoints.cli.conformance_choice import Chosen, chosen_plugins, interpreting, process_groups
 from jackfield.entrypoints.cli.output import print_table
-from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
+from jackfield.stack.discovery.interpreter import INTERPRETED
 from jackfield.stack.discovery.scan import discover
-from jackfield.stack.selection.single import find_one, split_key
 
 PASSED, FAILED, CANNOT_RUN = 0, 1, 2
 DETAIL_LINES = 6
 _TOOLS = ("pytest", "hypothesis")
-_TORCH_KINDS = ("attention", "loader", "logits_processor", "model", "ops", "worker")
-"""Kinds whose suites import torch."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -65,7 +61,10 @@ def add_parser(subparsers: Any) -> None:
         "--options", dest="all_options", metavar="JSON", help="all options of the one plugin, as a JSON object"
     )
     parser.add_argument(
-        "--device", dest="on_device", default="cpu", help="where plugins that compute do so (default: cpu)"
+        "--device",
+        dest="on_device",
+        default="cpu",
+        help=f"where plugins that compute do so (default: cpu); {INTERPRETED}: kernels of another device, in an interpreter",
     )
     parser.add_argument("--check", metavar="TEXT", help="only checks whose name holds this text")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON; - for stdout")
@@ -78,12 +77,9 @@ def run(namespace: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"conformance: {' and '.join(missing)} cannot be imported here: pip install 'jackfield[testing]'"
         )
-    chosen = _chosen(namespace, discover(files=namespace.plugin_files))
-    # In two processes, so that it is seen whether the kinds without torch do without it.
-    cheap = {key: one for key, one in chosen.items() if one.row.kind not in _TORCH_KINDS}
-    groups = [group for group in (cheap, {key: chosen[key] for key in chosen if key not in cheap}) if group]
+    chosen = chosen_plugins(namespace, discover(files=namespace.plugin_files))
     report: dict[str, Any] = {}
-    for group in groups:
+    for group in process_groups(chosen, namespace.on_device):
         found = _tested(group, namespace)
         report = found | {"plugins": [*report.get("plugins", []), *found["plugins"]]}
     if not report["plugins"]:
@@ -97,69 +93,7 @@ def run(namespace: argparse.Namespace) -> int:
     return FAILED if "failed" in outcomes else CANNOT_RUN if "cannot run" in outcomes else PASSED
 
 
-@dataclass
-class _Chosen:
-    """A plugin to test, and the options that were given for it."""
-
-    row: PluginRow
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def _chosen(namespace: argparse.Namespace, catalogue: Catalogue) -> dict[str, _Chosen]:
-    """By "kind.name". Raises ConfigurationError."""
-    try:
-        rows = _rows(namespace, catalogue)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"conformance: {error}") from None
-    chosen = {f"{row.kind}.{row.name}": _Chosen(row) for row in rows}
-    if namespace.all_options is not None:
-        if len(chosen) != 1:
-            raise ConfigurationError("conformance: --options is for one plugin; with several use --option")
-        try:
-            given = json.loads(namespace.all_options)
-        except ValueError as error:
-            raise ConfigurationError(f"conformance: --options is no JSON: {error}") from None
-        if not isinstance(given, dict):
-            raise ConfigurationError(f"conformance: --options must be a JSON object, not {given!r}")
-        next(iter(chosen.values())).options = given
-    for text in namespace.single_options:
-        _set_option(chosen, text)
-    return chosen
-
-
-def _rows(namespace: argparse.Namespace, catalogue: Catalogue) -> list[PluginRow]:
-    if namespace.all:
-        if namespace.plugins_to_test:
-            raise ConfigurationError("name plugins as KIND.NAME, or say --all, not both")
-        return [row for row in catalogue if row.status is Status.OK]
-    if namespace.plugins_to_test:
-        return [find_one(catalogue, *split_key(text)) for text in namespace.plugins_to_test]
-    rows = [row for row in catalogue if row.path is not None]
-    if not rows:
-        raise ConfigurationError("name a plugin as KIND.NAME, or say --all or --plugin FILE")
-    for row in rows:
-        if row.status is not Status.OK:
-            raise ConfigurationError(f"{row.path}: {row.problem}")
-    return rows
-
-
-def _set_option(chosen: dict[str, _Chosen], text: str) -> None:
-    full = text
-    if len(chosen) == 1 and not any(text.startswith(f"{key}.") for key in chosen):
-        full = f"{next(iter(chosen))}.{text}"
-    try:
-        key, path, value = option_assignment(full)
-    except ValueError as error:
-        raise ConfigurationError(f"conformance: --option {text}: {error}") from None
-    if key not in chosen:
-        raise ConfigurationError(f"conformance: --option {text}: {key} is not among the plugins to test")
-    table = chosen[key].options
-    for step in path[:-1]:
-        table = table.setdefault(step, {})
-    table[path[-1]] = value
-
-
-def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[str, Any]:
+def _tested(chosen: dict[str, Chosen], namespace: argparse.Namespace) -> dict[str, Any]:
     """The report of a child pytest. Raises ConfigurationError if it wrote none."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         folder = Path(name)
@@ -183,6 +117,7 @@ def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[s
         environment = {
             "OMP_NUM_THREADS": "1",  # many small tensors: more threads are slower, and far slower on a busy machine
             **{key: value for key, value in os.environ.items() if key not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")},
+            **interpreting(next(iter(chosen.values())).row, namespace.on_device),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONUNBUFFERED": "1",  # a plugin that ends its process leaves behind which check it was in
             "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
@@ -210,7 +145,7 @@ def _tested(chosen: dict[str, _Chosen], namespace: argparse.Namespace) -> dict[s
         return document
 
 
-def _where(output: str, chosen: dict[str, _Chosen]) -> str:
+def _where(output: str, chosen: dict[str, Chosen]) -> str:
     """The plugin and the check that pytest named last, or all plugins if it named none."""
     named = re.findall(r"::Test(\d+)::(test_\S+)", output)
     return f"{list(chosen)[int(named[-1][0]) - 1]} in {named[-1][1]}" if named else ", ".join(chosen)
@@ -220,7 +155,7 @@ def _ending(code: int) -> str:
     return f"code {code}" if code >= 0 else f"signal {signal.strsignal(-code) or -code}"
 
 
-def _source(chosen: dict[str, _Chosen], device: str) -> str:
+def _source(chosen: dict[str, Chosen], device: str) -> str:
     """A test file with one subclass for each plugin, as an author would write it."""
     lines = ["from jackfield.testing import conformance", ""]
     for number, one in enumerate(chosen.values(), start=1):
@@ -252,6 +187,8 @@ def _show(plugin: dict[str, Any]) -> None:
     )
     contract = plugin.get("contract", {}).get(plugin["kind"], "?")
     title = f"{plugin['plugin']} ({where}contract {contract}; core {__version__}, contract {plugin['core_contract']})"
+    if unshown := plugin.get("dtypes_not_here"):
+        title += f" on {plugin['device']}, where {', '.join(unshown)} cannot be shown"
     rows = [
         (check["check"].replace("_", " "), check["outcome"], check["proves"], check["detail"])
         for check in _together(plugin["checks"])

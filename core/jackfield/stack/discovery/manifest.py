@@ -5,7 +5,6 @@ A wrong row is kept with its problems instead of being dropped, so that `plugins
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,16 @@ from jackfield.config.errors import did_you_mean, either
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.hookspecs.kv import CORE_LAYOUTS, KVLayout, KVTensorSpec
 from jackfield.stack.discovery.claims import claim_problems
+from jackfield.stack.discovery.interpreter import Interpreter, read_interpreter
+from jackfield.stack.discovery.manifest_values import (
+    dotted,
+    kind_versions,
+    text,
+    text_sets,
+    texts,
+    version_range,
+    whole,
+)
 from jackfield.stack.names import is_plugin_name, normalise_name
 
 MANIFEST_NAME = "plugin.toml"
@@ -26,7 +35,6 @@ ANY_LAYOUT = "*"
 WORKER_NEEDS = ("attention", "ops", "model", "loader")
 """Kinds that a worker may build on."""
 
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _LAYOUT_WORDS = ("page", "kv_heads", "head", "v_head")
 _LAYOUT_ROLES = ("k", "v", "kv", "scale", "latent", "state")
 
@@ -43,6 +51,7 @@ class ManifestRow:
     features       what it offers beyond the minimum ("window", "cached_tokens", ...)
     needs          what it asks of others: kinds (worker), cache features (schedule_policy)
     encodings      packed weights that it multiplies without unpacking (ops)
+    interpreter    how its kernels are tested on a CPU (attention, ops), or None: they are not
     architectures  Hugging Face architecture names (model)
     files          glob patterns of file names that it reads (loader)
     templates      alternatives by which a chat template's format is known, each the texts that must all stand in it (parser)
@@ -64,6 +73,7 @@ class ManifestRow:
     features: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     encodings: tuple[str, ...] = ()
+    interpreter: Interpreter | None = None
     architectures: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     templates: tuple[tuple[str, ...], ...] = ()
@@ -230,74 +240,34 @@ def _is_table_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-# Each checker answers (value or None, what was wanted).
-def _text(value: Any) -> tuple[Any, str]:
-    return (value if isinstance(value, str) and value.strip() else None), "a text"
-
-
-def _texts(value: Any) -> tuple[Any, str]:
-    good = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-    return (tuple(value) if good else None), "a list of texts"
-
-
-def _text_sets(value: Any) -> tuple[Any, str]:
-    wanted = "a list of texts, or of lists of texts"
-    if not isinstance(value, list):
-        return None, wanted
-    sets = [_texts([one] if isinstance(one, str) else one)[0] for one in value]
-    return (tuple(sets) if all(sets) else None), wanted
-
-
-def _whole(value: Any) -> tuple[Any, str]:
-    return (value if isinstance(value, int) and not isinstance(value, bool) else None), "a whole number"
-
-
-def _dotted(value: Any) -> tuple[Any, str]:
-    good = isinstance(value, str) and _DOTTED.fullmatch(value)
-    return (value if good else None), 'of the form "package.module:name"'
-
-
-def _range(value: Any) -> tuple[Any, str]:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # few manifests name a range
-
-    try:
-        good = isinstance(value, str) and value.strip() and SpecifierSet(value)
-    except InvalidSpecifier:
-        good = None
-    return (value if good else None), 'a range of versions as in dependencies, such as ">=0.1,<0.3"'
-
-
-def _versions(value: Any) -> tuple[Any, str]:
-    good = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-    return (value if good else None), 'a table of kind = "major.minor"'
-
-
 _KEYS: Mapping[str, Callable[[Any], tuple[Any, str]]] = {
-    "kind": _text,
-    "name": _text,
-    "summary": _text,
-    "contract": _versions,
-    "core": _range,
-    "devices": _texts,
-    "dtypes": _texts,
-    "layouts": _texts,
-    "features": _texts,
-    "needs": _texts,
-    "encodings": _texts,
-    "architectures": _texts,
-    "files": _texts,
-    "templates": _text_sets,
-    "probe": _dotted,
-    "priority": _whole,
-    "options": _dotted,
-    "parameters": _dotted,
-    "processes": _texts,
+    "kind": text,
+    "name": text,
+    "summary": text,
+    "contract": kind_versions,
+    "core": version_range,
+    "devices": texts,
+    "dtypes": texts,
+    "layouts": texts,
+    "features": texts,
+    "needs": texts,
+    "encodings": texts,
+    "interpreter": read_interpreter,
+    "architectures": texts,
+    "files": texts,
+    "templates": text_sets,
+    "probe": dotted,
+    "priority": whole,
+    "options": dotted,
+    "parameters": dotted,
+    "processes": texts,
 }
 _REQUIRED = ("kind", "name", "summary", "contract")
 _ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "layouts": ("attention", "ops"),
     "needs": ("worker", "schedule_policy"),
     "encodings": ("ops",),
+    "interpreter": ("attention", "ops"),
     "architectures": ("model",),
     "files": ("loader",),
     "templates": ("parser",),

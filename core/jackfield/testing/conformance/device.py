@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import torch
 
 from jackfield.config.device import describe_device
@@ -9,12 +12,9 @@ from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs import Need
 from jackfield.stack.discovery.catalogue import PluginRow
 from jackfield.stack.discovery.claims import claimed
+from jackfield.stack.discovery.interpreter import INTERPRETED
 from jackfield.stack.selection.probes import ask_probe, probe_here
 from jackfield.testing.conformance.suite import Conformance
-
-INTERPRETED = "-interpreted"
-"""`--device cpu-interpreted`: kernels of a device that is not here run in their language's interpreter, on CPU tensors. The
-manifest need not list that device."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Of a plugin that lists none, and so takes any."""
@@ -33,26 +33,57 @@ def usable(row: PluginRow, device: str, dtype: str, *, deterministic: bool = Fal
 
 
 class ComputingConformance(Conformance):
-    """A suite whose checks run on `device`."""
+    """A suite whose checks run on `device`: a device that the manifest lists, or INTERPRETED, where the kernels of another one
+    run on CPU tensors under the manifest's `interpreter`. Nowhere else is `devices` not enforced."""
 
     torch = True
 
+    @classmethod
+    def interpreted(cls) -> bool:
+        return cls.device == INTERPRETED
+
     def here(self) -> str:
         """The torch device of the checks. Ends a check as "cannot run" if there is none for this plugin."""
-        device = self.device.removesuffix(INTERPRETED)
-        listed = self.manifest().devices
-        if listed and device not in listed and not self.device.endswith(INTERPRETED):
-            self.cannot_run(f"devices are {', '.join(listed)}; run with --device {listed[0]}")
+        listed, interpreter = self.manifest().devices, self.manifest().interpreter
+        if self.interpreted():
+            if interpreter is None:
+                self.cannot_run("its manifest has no `interpreter`, under which its kernels would run on a CPU")
+            unset = {name: text for name, text in interpreter.environment.items() if os.environ.get(name) != text}
+            if unset:
+                told = " ".join(f"{name}={text}" for name, text in unset.items())
+                self.cannot_run(f"set {told} before Python starts; `jackfield conformance --device {INTERPRETED}` does")
+            return "cpu"
+        if listed and self.device not in listed:
+            other = "" if interpreter is None else f", or with --device {INTERPRETED}"
+            self.cannot_run(f"devices are {', '.join(listed)}; run with --device {listed[0]}{other}")
         try:
-            describe_device(device)
+            describe_device(self.device)
         except ConfigurationError as error:
             self.cannot_run(str(error))
-        return device
+        return self.device
+
+    def claimed_for(self) -> str:
+        """The device for which a claim is held against the checks: under an interpreter the one whose kernels run there."""
+        others = [name for name in self.manifest().devices if name != "cpu"]
+        return others[0] if self.interpreted() and others else self.here()
 
     def dtypes(self) -> list[str]:
-        """The dtypes that it claims, float32 first."""
-        listed = self.manifest().dtypes or DTYPES
+        """The dtypes that it claims, and that are computed here as the device does; float32 first."""
+        listed, interpreter = self.manifest().dtypes or DTYPES, self.manifest().interpreter
+        if self.interpreted() and interpreter is not None and interpreter.dtypes:
+            listed = tuple(name for name in listed if name in interpreter.dtypes)
+            if not listed:
+                self.cannot_run(f"its interpreter computes {', '.join(interpreter.dtypes)}, which it does not claim")
         return sorted(listed, key=lambda name: (name != "float32", listed.index(name)))
+
+    @classmethod
+    def _identify(cls) -> dict[str, Any]:
+        facts = super()._identify()
+        if not cls.interpreted() or "problem" in facts:
+            return facts
+        manifest = cls.selected().manifest
+        shown = () if manifest.interpreter is None else manifest.interpreter.dtypes
+        return facts | {"dtypes_not_here": [name for name in manifest.dtypes or DTYPES if shown and name not in shown]}
 
     def refusals(self, need: Need) -> list[str]:
         """Why the plugin's probe would not let it be chosen for such a run."""
@@ -61,7 +92,7 @@ class ComputingConformance(Conformance):
 
     def invariant_dtypes(self) -> list[str]:
         """The dtypes for which it claims "batch_invariant" here; ends the check if there is none."""
-        device = self.here()
+        device = self.claimed_for()
         found = [name for name in self.dtypes() if claimed(self.manifest().features, device, name)]
         if not found:
             self.not_claimed(f"features has no 'batch_invariant' for {device}")
