@@ -9,10 +9,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import DenseWeight, ForwardContext, Norm, Ops, PostAttention, PreAttention, SamplingRows
+from jackfield.hookspecs import (
+    DenseWeight,
+    ForwardContext,
+    KVWrite,
+    Norm,
+    Ops,
+    PostAttention,
+    PreAttention,
+    SamplingRows,
+)
 from jackfield.layers.noise import uniforms
 from jackfield.layers.quantization import decode
 from jackfield.testing.ops_twin import ACTIVATIONS, norm, rotate
+
+
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What lies beyond the dtype's range becomes its largest number."""
+    return x.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
 
 
 class PlainOps(Ops):
@@ -61,6 +75,21 @@ class PlainOps(Ops):
     def pre_attention(
         self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        q, k, v, total = self.before(block, x, residual, ctx)
+        write = ctx.kv_write(block.layer)
+        if write is None:
+            return q, k, v, total
+        self.write(write, k, v)
+        return q, None, None, total
+
+    def write(self, write: KVWrite, k: torch.Tensor, v: torch.Tensor) -> None:
+        for pages, new in ((write.k, k), (write.v, v)):
+            by_slot = pages.transpose(1, 2) if write.layout == "hnd-paged" else pages
+            by_slot[write.slots // write.page_size, write.slots % write.page_size] = cast(new, pages.dtype)
+
+    def before(
+        self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None, ctx: ForwardContext
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         layer, n = block.layer, x.shape[0]
         normed, total = self.norm(x, block.norm.weight, block.norm.eps, residual)
         sizes = [layer.num_heads * layer.head_size, layer.num_kv_heads * layer.head_size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -13,6 +14,7 @@ from jackfield.testing.sampling_twin import Draw
 from tests.conformance import ops_faults as faults
 from tests.conformance.checks import failing
 from tests.conformance.ops_faults import PlainOps
+from tests.conformance.ops_kv_faults import KV_FAULTS
 
 ROW = ManifestRow(
     kind="ops",
@@ -21,6 +23,7 @@ ROW = ManifestRow(
     dtypes=("float32", "bfloat16"),
     features=("batch_invariant", "quantization:int8"),
     encodings=("plain", "q8_0"),
+    layouts=("nhd-paged", "hnd-paged"),
 )
 
 
@@ -63,6 +66,7 @@ FAULTS: dict[type[PlainOps], str] = {
     faults.DividesByTinyTemperatures: "test_sample_extremes",
     faults.HidesNaN: "test_sample_broken_rows",
     faults.OneStreamForAll: "test_sample_rows_apart",
+    **KV_FAULTS,
 }
 
 
@@ -79,6 +83,12 @@ def test_what_is_right_passes() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_caught_by_the_check_of_its_name(fault: type[PlainOps]) -> None:
     assert FAULTS[fault] in failing(suite(fault), [FAULTS[fault]], draw=DRAW)
+
+
+def test_keys_and_values_of_a_layout_that_is_not_listed_are_returned() -> None:
+    """A provider that writes what its manifest does not list is caught; the same layouts listed, it is right."""
+    unlisted = type("Unlisted", (Plain,), {"manifest": classmethod(lambda cls: replace(ROW, layouts=("nhd-paged",)))})
+    assert "hnd-paged" in failing(unlisted, ["test_kv_write"], draw=DRAW)["test_kv_write"]
 
 
 def test_every_check_has_a_fault_that_it_catches() -> None:

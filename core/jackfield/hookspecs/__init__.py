@@ -156,6 +156,7 @@ if TYPE_CHECKING:
     )
     from jackfield.hookspecs.ops import (
         DenseWeight,
+        KVWrite,
         LayerBlocks,
         Ops,
         OpsContext,
@@ -340,6 +341,7 @@ __all__ = [
     "KVTier",
     "KVTierContext",
     "KVTierSpecs",
+    "KVWrite",
     "Kind",
     "Launched",
     "LayerBlocks",

@@ -142,7 +142,7 @@ _ALL = (
     Kind(
         name="model",
         group="models",
-        contract=(1, 2),
+        contract=(1, 3),
         hook="jackfield_models",
         exclusive=True,
         field="model_impl",
@@ -172,7 +172,7 @@ _ALL = (
     Kind(
         name="ops",
         group="ops",
-        contract=(0, 4),
+        contract=(0, 5),
         hook="jackfield_ops",
         exclusive=True,
         field="ops",

@@ -17,7 +17,7 @@ from jackfield.hookspecs.pooling import Pooling
 if TYPE_CHECKING:
     import torch
 
-    from jackfield.hookspecs.ops import LayerBlocks, Ops, PostAttention, PreAttention
+    from jackfield.hookspecs.ops import KVWrite, LayerBlocks, Ops, PostAttention, PreAttention
 
 
 class UnsupportedModel(Exception):
@@ -112,7 +112,7 @@ class ForwardContext(Protocol):
 
     positions   int64 [total new]
     ops         the operator provider. Its contract is of the kind `ops`: model code that calls it names that too in its manifest
-                (`contract = { model = "1.0", ops = "0.4" }`); the methods here do for most
+                (`contract = { model = "1.0", ops = "0.5" }`); the methods here do for most
     """
 
     @property
@@ -147,12 +147,21 @@ class ForwardContext(Protocol):
         """
         ...
 
+    def kv_write(self, layer: AttentionLayer) -> KVWrite | None:
+        """Where this forward's keys and values of the layer go, for operators that write them themselves. Since 1.3
+
+        None: nowhere that they could know of (the layer reads another's, or they do not lie as one tensor of keys and one of
+        values); they return keys and values then.
+        """
+        ...
+
     def pre_attention(
         self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
         """Norm of x + residual, projections, rotary, as `Builder.pre_attention` put them together.
 
-        x [total new, hidden]. Returns q [total new, heads, head_size], k and v for `attend`, and the new residual.
+        x [total new, hidden]. Returns q [total new, heads, head_size], k and v for `attend` (None if they are written already),
+        and the new residual.
         """
         ...
 

@@ -80,6 +80,24 @@ class LayerBlocks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KVWrite:
+    """Where `Ops.pre_attention` may write one layer's new keys and values itself (`ForwardContext.kv_write`). Since 0.5
+
+    slots    int64 [total new]: each new token's slot, which lies in page slot // page_size at place slot % page_size. Padding
+             shares the slots of the dummy page; what lies there is never read
+    k, v     the layer's KV, [pages, *page shape]. Where it is of another dtype than the run's, numbers are cast to it, and those
+             beyond its range become its largest finite ones; a provider that cannot do that returns keys and values instead
+    layout   name of the `KVLayout` by which k and v lie
+    """
+
+    slots: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    page_size: int
+    layout: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingRows:
     """Sampling parameters of the rows that are sampled, one entry a row; tensors on the logits' device.
 
@@ -177,8 +195,9 @@ class Ops(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
         """Norm (adding the residual), projections, rotary.
 
-        Returns q [n, heads, head_size], k and v [n, kv_heads, head_size] (None if this provider wrote them into the KV
-        cache, which it may do only in a layout that its manifest lists), and the new residual [n, hidden].
+        Returns q [n, heads, head_size], k and v [n, kv_heads, head_size], and the new residual [n, hidden]. Both k and v are
+        None if this provider wrote them where `ctx.kv_write` says, as `AttentionBackend.attend` would have: it may do so only
+        in a layout that its manifest lists, and must not where `kv_write` gives None.
         """
 
     @abstractmethod

@@ -19,6 +19,7 @@ from jackfield.hookspecs import (
     WorkerStack,
 )
 from jackfield.model_executor.dtypes import dtype_name
+from jackfield.model_executor.kv_writes import KVWrites
 from jackfield.model_executor.workspace import Workspace
 
 PHASES = ("prefill", "decode")
@@ -57,13 +58,19 @@ class AttentionPhases:
         else:
             self._prefill = makers["prefill"]({**fields, "phases": ("prefill",)})
             self._decode = makers["decode"]({**fields, "phases": ("decode",)})
+        self._kv: Mapping[str, KVTensors] = {}
         self._mixed = "mixed" in stack.attention_features.get("prefill", frozenset())
 
     def bind(self, kv: Mapping[str, KVTensors]) -> None:
         """Hand both backends the KV tensors."""
+        self._kv = kv
         self._prefill.bind(kv)
         if self._decode is not self._prefill:
             self._decode.bind(kv)
+
+    def writes(self, batch: AttentionBatch) -> KVWrites:
+        """Where this batch's keys and values go, for operators that write them."""
+        return KVWrites(self._kv, batch.out_slots)
 
     def plan(self, batch: AttentionBatch) -> tuple[AttentionBackend, AttentionPlan]:
         """The backend that serves this batch, and its plan. Decode rows among longer ones go with them: EXTEND takes

@@ -10,18 +10,23 @@ from jackfield.hookspecs import (
     AttentionBackend,
     AttentionLayer,
     AttentionPlan,
+    KVWrite,
     LayerBlocks,
     Ops,
     PostAttention,
     PreAttention,
 )
 from jackfield.layers.one_by_one import layers_one_by_one
+from jackfield.model_executor.kv_writes import KVWrites
 
 
 class BatchContext:
-    """The `ForwardContext` of one batch on one rank. `attend` hides which backend serves it, and its plan."""
+    """The `ForwardContext` of one batch on one rank. `attend` hides which backend serves it, and its plan.
 
-    __slots__ = ("_backend", "_plan", "ops", "positions", "token_types")
+    writes: where operators may write keys and values; None: nowhere, attention does.
+    """
+
+    __slots__ = ("_backend", "_plan", "_writes", "ops", "positions", "token_types")
 
     def __init__(
         self,
@@ -30,12 +35,14 @@ class BatchContext:
         backend: AttentionBackend,
         plan: AttentionPlan,
         token_types: torch.Tensor | None = None,
+        writes: KVWrites | None = None,
     ) -> None:
         self.positions = positions
         self.token_types = token_types
         self.ops = ops
         self._backend = backend
         self._plan = plan
+        self._writes = writes
 
     def layers(self, layers: Sequence[LayerBlocks], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         done = self.ops.layers(layers, x, self, self._backend, self._plan)
@@ -47,6 +54,9 @@ class BatchContext:
         out = torch.empty((q.shape[0], layer.num_heads, layer.v_head_size), dtype=q.dtype, device=q.device)
         self._backend.attend(self._plan, layer, q, k, v, out)
         return out.flatten(1)
+
+    def kv_write(self, layer: AttentionLayer) -> KVWrite | None:
+        return None if self._writes is None else self._writes.of(layer)
 
     def pre_attention(
         self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None

@@ -39,7 +39,8 @@ class ModelRunner:
         log-probabilities are wanted; these are added to `entries`.
         """
         backend, plan = self._attention.plan(batch.attention)
-        context = BatchContext(batch.positions, self._ops, backend, plan)
+        writes = self._attention.writes(batch.attention)
+        context = BatchContext(batch.positions, self._ops, backend, plan, writes=writes)
         hidden = self._model.forward(batch.ids, context)
         if entries is not None and len(entries.places):
             entries.add_prompt(hidden, lambda some: self._model.logits(some, context))
@@ -51,7 +52,8 @@ class ModelRunner:
         """What the model gives of the prompts that end in this forward, float32 [m, width]; the forward itself is for all."""
         assert self._pooling is not None
         backend, plan = self._attention.plan(batch.attention)
-        context = BatchContext(batch.positions, self._ops, backend, plan, rows.token_types)
+        writes = self._attention.writes(batch.attention)
+        context = BatchContext(batch.positions, self._ops, backend, plan, rows.token_types, writes)
         hidden = self._model.forward(batch.ids, context)
         if not len(rows.rows):
             return hidden.new_empty((0, self._pooling.width), dtype=torch.float32)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, LayerBlocks, Ops, PostAttention, PreAttention
+from jackfield.hookspecs import AttentionLayer, KVWrite, LayerBlocks, Ops, PostAttention, PreAttention
 from jackfield.layers.one_by_one import layers_one_by_one
 
 
@@ -91,6 +91,9 @@ class DenseContext:
             out.append(_attention(layer, q[here], keys, values))
             at += new
         return torch.cat(out)
+
+    def kv_write(self, layer: AttentionLayer) -> KVWrite | None:
+        return None  # it has no slots
 
     def pre_attention(
         self, block: PreAttention, x: torch.Tensor, residual: torch.Tensor | None

@@ -19,6 +19,7 @@ from jackfield.hookspecs import (
     AttentionPlan,
     ForwardContext,
     KVTensors,
+    KVWrite,
     Ops,
 )
 
@@ -54,9 +55,17 @@ class PlainRotary:
 
 
 class TwinContext:
-    """A `ForwardContext` for operators alone. `add`: what the other ranks bring to each sum, in the order of the sums."""
+    """A `ForwardContext` for operators alone. `add`: what the other ranks bring to each sum, in the order of the sums. `write`:
+    where keys and values go; None: nowhere that operators know of."""
 
-    def __init__(self, ops: Ops, positions: torch.Tensor, add: list[torch.Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        ops: Ops,
+        positions: torch.Tensor,
+        add: list[torch.Tensor] | None = None,
+        write: KVWrite | None = None,
+    ) -> None:
+        self.write = write
         self.ops = ops
         self.positions = positions
         self.token_types: torch.Tensor | None = None
@@ -68,6 +77,9 @@ class TwinContext:
 
     def attend(self, layer: AttentionLayer, q: Any, k: Any, v: Any) -> torch.Tensor:
         raise AssertionError("operators do not call attend: the model does")
+
+    def kv_write(self, layer: AttentionLayer) -> KVWrite | None:
+        return self.write
 
     def pre_attention(self, block: Any, x: torch.Tensor, residual: torch.Tensor | None) -> Any:
         return self.ops.pre_attention(block, x, residual, self)

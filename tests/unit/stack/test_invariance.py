@@ -85,7 +85,7 @@ def test_one_plugin_serves_both_phases() -> None:
 
 
 def test_a_claim_of_another_form_is_a_mistake_in_the_manifest() -> None:
-    table = {"kind": "ops", "name": "x", "summary": "s", "contract": {"ops": "0.4"}}
+    table = {"kind": "ops", "name": "x", "summary": "s", "contract": {"ops": "0.5"}}
     assert not parse_row({**table, "features": [*HERE, "batch_invariant"]}).problems
     (problem,) = parse_row({**table, "features": ["batch_invariant:float32"]}).problems
     assert "batch_invariant:<device>:<dtype>" in problem

@@ -106,6 +106,6 @@ def test_a_worker_without_operators_has_no_form_of_weights() -> None:
 
 @pytest.mark.parametrize("feature", ["quantization", "quantization:", "quantization:a:b", "quantisation:w8a8_int8"])
 def test_a_feature_that_is_written_wrongly_breaks_the_manifest(feature: str) -> None:
-    table = {"kind": "ops", "name": "x", "summary": "s", "contract": {"ops": "0.4"}, "features": [feature]}
+    table = {"kind": "ops", "name": "x", "summary": "s", "contract": {"ops": "0.5"}, "features": [feature]}
     problems = parse_row(table).problems
     assert any("quantization" in problem for problem in problems)

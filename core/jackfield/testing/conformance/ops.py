@@ -3,82 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 
-from jackfield.hookspecs import AttentionLayer, AttentionPlan, LayerBlocks, Ops, PostAttention, PreAttention
+from jackfield.hookspecs import AttentionPlan, LayerBlocks, Ops
 from jackfield.testing import ops_twin
 from jackfield.testing.conformance.device import bits
-from jackfield.testing.conformance.ops_weights import ROWS, WeightConformance
-from jackfield.testing.ops_twin import LayerWeights, OwnValues, PlainNorm, PlainRotary, TwinContext
+from jackfield.testing.conformance.ops_kv_write import KVWriteConformance
+from jackfield.testing.conformance.ops_weights import ROWS
+from jackfield.testing.ops_twin import LayerWeights, OwnValues, TwinContext
 
 
-class OpsConformance(WeightConformance):
-    """Layers of the sizes `hidden` and `inner`."""
-
-    hidden: ClassVar[int] = 64
-    inner: ClassVar[int] = 96
-
-    def weights(self, dtype: str, *, full: bool = True, activation: str = "silu", seed: int = 0) -> LayerWeights:
-        """full: with biases, norms of q and k and after both blocks, and a rotary of part of a head."""
-        layer = AttentionLayer(
-            id=0, group="full", num_heads=4, num_kv_heads=2, head_size=16, v_head_size=24 if full else 16, scale=0.25
-        )
-        rows = layer.num_heads * 16 + layer.num_kv_heads * (16 + layer.v_head_size)
-        number = iter(range(100 * seed + 1, 100 * seed + 100))
-
-        def matrix(out: int, into: int) -> torch.Tensor:
-            return self.randn(out, into, dtype=dtype, seed=next(number), scale=into**-0.5)
-
-        def vector(size: int) -> torch.Tensor:
-            return self.randn(size, dtype=dtype, seed=next(number), scale=0.3)
-
-        def norm(size: int, eps: float) -> PlainNorm:
-            return PlainNorm(weight=1 + vector(size), eps=eps)
-
-        return LayerWeights(
-            layer=layer,
-            norm_in=norm(self.hidden, 1e-5),
-            qkv=matrix(rows, self.hidden),
-            qkv_bias=vector(rows) if full else None,
-            q_norm=norm(16, 1e-6) if full else None,
-            k_norm=norm(16, 1e-3) if full else None,
-            rotary=PlainRotary(size=8 if full else 16),
-            o=matrix(self.hidden, layer.num_heads * layer.v_head_size),
-            o_bias=vector(self.hidden) if full else None,
-            norm_out=norm(self.hidden, 1e-4),
-            gate_up=matrix(2 * self.inner, self.hidden),
-            gate_up_bias=vector(2 * self.inner) if full else None,
-            down=matrix(self.hidden, self.inner),
-            down_bias=vector(self.hidden) if full else None,
-            activation=activation,
-            after_attention=norm(self.hidden, 1e-3) if full else None,
-            after_mlp=norm(self.hidden, 1e-2) if full else None,
-        )
-
-    def blocks(self, ops: Ops, given: LayerWeights) -> tuple[PreAttention, PostAttention]:
-        return PreAttention(
-            layer=given.layer,
-            norm=given.norm_in,
-            qkv=self.pack(ops, given.qkv),
-            qkv_bias=given.qkv_bias,
-            rotary=given.rotary,
-            q_norm=given.q_norm,
-            k_norm=given.k_norm,
-        ), PostAttention(
-            layer=given.layer,
-            o=self.pack(ops, given.o),
-            o_bias=given.o_bias,
-            norm=given.norm_out,
-            gate_up=self.pack(ops, given.gate_up),
-            gate_up_bias=given.gate_up_bias,
-            down=self.pack(ops, given.down),
-            down_bias=given.down_bias,
-            activation=given.activation,
-            after_attention=given.after_attention,
-            after_mlp=given.after_mlp,
-        )
+class OpsConformance(KVWriteConformance):
+    """All checks of the kind."""
 
     # --- operators ---
 
@@ -117,12 +54,9 @@ class OpsConformance(WeightConformance):
                         wanted = given.before(x, added, positions)
                         passed = None if added is None else added.clone()
                         found = ops.pre_attention(block, x.clone(), passed, TwinContext(ops, positions))
-                        assert (found[1] is None) == (found[2] is None), "k and v are both given, or both written"
-                        if found[1] is None:
-                            assert self.manifest().layouts, "k and v are None, and the manifest lists no layout"
                         for name, mine, theirs in zip(("q", "k", "v", "residual"), found, wanted, strict=True):
-                            if mine is not None:
-                                self.close(mine, theirs, dtype, what=f"{name} of pre_attention", roundings=3)
+                            assert mine is not None, f"{name} is None, and kv_write gave nothing to write it to"
+                            self.close(mine, theirs, dtype, what=f"{name} of pre_attention", roundings=3)
 
     def test_post_attention(self) -> None:
         """Output projection, norm with the residual and the gated MLP, for each activation."""
