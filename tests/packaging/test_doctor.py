@@ -17,6 +17,8 @@ def test_nothing_of_ours_is_found_fault_with(capsys: pytest.CaptureFixture[str])
     assert set(first) == set(OWN_DISTRIBUTIONS)
     assert main(["plugins", "doctor", "--json", *(f"{row.kind}.{row.name}" for row in first.values())]) == 0
     report = json.loads(capsys.readouterr().out)
-    found = [finding for one in report["plugins"] for finding in one["findings"] if finding["code"] != "slow"]
-    assert found == []
+    # An import's time, a device that is not here and what an absent extra would bring are this machine's affair.
+    local = ("slow", "device", "probe")
+    found = [finding for one in report["plugins"] for finding in one["findings"]]
+    assert [finding for finding in found if finding["severity"] != "note" or finding["code"] not in local] == []
     assert len(report["plugins"]) == len(OWN_DISTRIBUTIONS)

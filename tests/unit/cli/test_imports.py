@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,7 @@ for argv in json.loads(sys.argv[2]):
 print(json.dumps(list(seen.values())))
 """
 
-HEAVY = {"torch", "transformers", "tokenizers", "huggingface_hub", "starlette", "uvicorn"}
+HEAVY = {"torch", "transformers", "tokenizers", "huggingface_hub", "starlette", "uvicorn", "triton", "flashinfer"}
 """What takes a second to import, or starts threads, or talks to a device."""
 
 KINDS = {
@@ -105,6 +106,15 @@ def test_looking_imports_no_torch_no_plugin_and_touches_no_device(stack: tuple[P
     help_, listed = found[0], found[1]
     assert not {"pydantic", "numpy", "msgspec", "rich"} & set(help_["modules"]), "--help needs none of it"
     assert not {"pydantic", "numpy", "msgspec"} & set(listed["modules"]), "a list of files needs none of it"
+
+
+def test_no_core_file_knows_the_libraries_of_an_accelerator() -> None:
+    """Their plugins do. `own.py` lists the names of our distributions, whatever those are called."""
+    core = Path(hookspecs.__file__).parents[1]
+    files = [file for file in core.rglob("*") if file.suffix in (".py", ".toml", ".jinja") and file.name != "own.py"]
+    assert len(files) > 300
+    named = [file for file in files if re.search("triton|flashinfer|cutlass", file.read_text(), re.IGNORECASE)]
+    assert [file.relative_to(core).as_posix() for file in named] == []
 
 
 def test_every_name_of_the_contract_is_found_when_it_is_asked_for() -> None:

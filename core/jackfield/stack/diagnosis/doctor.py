@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from jackfield.config.errors import ConfigurationError
+from jackfield.config.errors import ConfigurationError, either
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.child import ChildFailure, call_in_child
 from jackfield.stack.discovery.catalogue import PluginRow, Status
@@ -164,7 +164,12 @@ def _findings(row: PluginRow, told: dict[str, Any], ratio: float) -> Iterator[Fi
         if problem.startswith("its probe"):
             yield _error("probe", problem, "a probe takes (need, device) and returns a list of Problem")
         else:
-            yield Finding(severity=Severity.NOTE, code="probe", text=f"its probe says of a CPU in float32: {problem}")
+            text = f"its probe says of {told['probe']['device']} in float32: {problem}"
+            remedy = "until that is mended no such run chooses it"
+            yield Finding(severity=Severity.NOTE, code="probe", text=text, remedy=remedy)
+    if told["no_device"]:
+        text = f"it runs on {either(manifest.devices)}, which is not here: {told['no_device']}"
+        yield Finding(severity=Severity.NOTE, code="device", text=text, remedy="no run chooses it on this machine")
     if ratio > SLOW:
         text = f"its import takes {ratio:.0f} times what a bare interpreter takes to start"
         yield Finding(severity=Severity.NOTE, code="slow", text=text, remedy="import what is large inside the hook")

@@ -10,7 +10,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 import jackfield.hookspecs as contract
 from jackfield.config.device import DeviceDescription, describe_device
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.problems import plain_words
 from jackfield.hookspecs import Need
 from jackfield.hookspecs.markers import PROJECT
@@ -73,7 +74,8 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     order: {plugin: a `SelectedPlugin`}.
 
     Answers {steps: step -> {error, seconds, torch, heavy}, torch_seconds, rss, torch_rss, cuda, changes, patches, hooks,
-    problems, deprecations, models: role -> {error, fields, defaults}, probe}.
+    problems, deprecations, models: role -> {error, fields, defaults}, probe: None or {device, problems}, no_device: why none of
+    its devices is here, or ""}.
     """
     for name in contract.__all__:  # so that looking them up later changes nothing
         getattr(contract, name)
@@ -93,6 +95,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
                 _imported(report, "shape", shape, plugin)
     after = snapshot()
     report |= {
+        "no_device": _device_of(manifest.devices)[1],
         "torch_seconds": watch.seconds,
         "rss": after.rss - before.rss,
         "torch_rss": watch.rss,
@@ -109,7 +112,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         if role in loaded:
             report["models"][role] = _model(loaded[role], str(references[role]))
     if "probe" in loaded:
-        report["probe"] = _probed(str(manifest.probe))
+        report["probe"] = _probed(str(manifest.probe), manifest.devices)
     return report
 
 
@@ -209,8 +212,22 @@ def _finding(detail: Any) -> str:
     return f"{'.'.join(map(str, detail['loc'])) or '*'} {plain_words(detail)}, not {detail['input']!r}"
 
 
-def _probed(reference: str) -> dict[str, Any]:
-    """The answer to a question that every probe understands; a probe that is wrong is told as one that fails."""
-    need = Need(device="cpu", dtype="float32")
-    device: DeviceDescription = describe_device("cpu")
-    return {"problems": probes.ask_probe(reference, need, device)}
+def _probed(reference: str, devices: Sequence[str]) -> dict[str, Any]:
+    """The answer to a question that every probe understands; a probe that is wrong is told as one that fails.
+
+    It is asked about a CPU, or about the device for which its plugin is, where that is here.
+    """
+    device, _ = _device_of(devices)
+    need = Need(device=device.type, dtype="float32")
+    return {"device": device.type, "problems": probes.ask_probe(reference, need, device)}
+
+
+def _device_of(devices: Sequence[str]) -> tuple[DeviceDescription, str]:
+    """The first of a manifest's devices that is here, or else the CPU and why there is none."""
+    why = ""
+    for name in devices:
+        try:
+            return describe_device(name), ""
+        except ConfigurationError as error:
+            why = why or str(error).removeprefix("--device ").partition(";")[0]
+    return describe_device("cpu"), why

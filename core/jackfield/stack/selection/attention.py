@@ -94,7 +94,7 @@ class AttentionSelection:
 
     def _judge_afresh(self, row: PluginRow) -> tuple[tuple[str, ...], list[str]]:
         manifest = manifest_of(row)
-        problems = device_problems(row, self._device.type) + dtype_problems(row, self._dtype)
+        problems = device_problems(row, self._device.type, self._device.reason) + dtype_problems(row, self._dtype)
         problems += self._invariance.problems(row)
         if self._shape is not None:
             problems += feature_problems(row, self._shape.features, f"the model {self._shape.architecture}")

@@ -17,12 +17,12 @@ def manifest_of(row: PluginRow) -> ManifestRow:
     return row.manifest
 
 
-def device_problems(row: PluginRow, device: str) -> list[str]:
-    """An empty list in the manifest means: any device."""
+def device_problems(row: PluginRow, device: str, reason: str = "") -> list[str]:
+    """An empty list in the manifest means: any device. reason: why the run is on this one."""
     devices = manifest_of(row).devices
     if not devices or device in devices:
         return []
-    return [f"it runs on {either(devices)}, this run is on {device}"]
+    return [f"it runs on {either(devices)}, this run is on {device}{f' ({reason})' if reason else ''}"]
 
 
 def dtype_problems(row: PluginRow, dtype: str | None) -> list[str]:

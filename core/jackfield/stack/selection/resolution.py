@@ -369,7 +369,7 @@ class _Resolver:
             self.completion.fill("worker", row.name, choice.reason)
 
     def _hardware_problems(self, row: PluginRow) -> list[str]:
-        return device_problems(row, self.device.type) + dtype_problems(row, self.dtype)
+        return device_problems(row, self.device.type, self.device.reason) + dtype_problems(row, self.dtype)
 
     def _probed(self, row: PluginRow) -> list[str]:
         shape = None if self.model is None else self.model.shape
