@@ -17,7 +17,7 @@ import torch
 
 from jackfield.hookspecs import DenseWeight
 from jackfield.layers.row_blocks import agreeing_sizes, matmul_block, matmul_by_blocks, probe_row
-from jackfield_ops_torch.ops import TorchOps
+from jackfield.layers.torch_ops import TorchOps
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class InvariantOps(TorchOps):
     """Every shape of weights is tried once, when the first of it is packed."""
 
     def __init__(self) -> None:
-        self.activations = INVARIANT_ACTIVATIONS
+        self._activations = INVARIANT_ACTIVATIONS
         self._sizes: dict[tuple[torch.Size, torch.dtype], tuple[int, ...]] = {}
 
     def pack(self, weight: DenseWeight) -> InvariantWeight:  # type: ignore[override]

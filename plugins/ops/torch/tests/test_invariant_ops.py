@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackfield.hookspecs import DenseWeight, OpsContext
-from jackfield_ops_torch.activations import ACTIVATIONS
+from jackfield.layers.activations import ACTIVATIONS
 from jackfield_ops_torch.invariant import INVARIANT_ACTIVATIONS, InvariantOps
 from jackfield_ops_torch.ops import TorchOps
 from jackfield_ops_torch.torch import jackfield_ops
