@@ -62,6 +62,24 @@ class WritesInTheWrongOrder(PlainAttention):
         super().write(slots.flip(0), keys, values, k, v)
 
 
+class SeesNewTokensAsTheyCame(PlainAttention):
+    """Takes the batch's own keys from what it was given, not from what is kept of them."""
+
+    def attend(self, plan: Any, layer: AttentionLayer, q: Any, k: Any, v: Any, out: Any) -> None:
+        self.given = {} if k is None else dict(zip(plan.out_slots[layer.group].tolist(), k, strict=True))
+        super().attend(plan, layer, q, k, v, out)
+
+    def kept(self, keys: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self.given.get(slot, keys[slot].float()).float() for slot in slots.tolist()])
+
+
+class LetsLargeKeysOverflow(PlainAttention):
+    """A plain cast."""
+
+    def stored(self, given: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return given.to(dtype)
+
+
 class WritesThoughWritten(PlainAttention):
     """Takes k = None for a key of zeros."""
 

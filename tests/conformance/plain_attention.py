@@ -16,6 +16,7 @@ from jackfield.hookspecs import (
     BatchFault,
     KVTensors,
 )
+from jackfield.model_executor.dtypes import as_stored
 
 
 class Plan(AttentionPlan):
@@ -69,7 +70,12 @@ class PlainAttention(AttentionBackend):
             slots = self.slots(layer, row, first, length)
             query = torch.arange(length - (stop - start), length)
             seen = self.seen(layer, query[:, None], torch.arange(first, length)[None, :])
-            out[start:stop] = self.one_row(layer, q[start:stop], keys[slots], values[slots], seen).to(out.dtype)
+            out[start:stop] = self.one_row(layer, q[start:stop], self.kept(keys, slots), values[slots], seen).to(
+                out.dtype
+            )
+
+    def kept(self, keys: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        return keys[slots]
 
     def pages(self, layer: AttentionLayer) -> tuple[torch.Tensor, torch.Tensor]:
         """[slots, kv_heads, size] each, views."""
@@ -79,7 +85,10 @@ class PlainAttention(AttentionBackend):
     def write(
         self, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
-        keys[slots], values[slots] = k, v
+        keys[slots], values[slots] = self.stored(k, keys.dtype), self.stored(v, values.dtype)
+
+    def stored(self, given: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return as_stored(given, dtype)
 
     def first_seen(self, layer: AttentionLayer, position: int) -> int:
         return 0 if layer.window is None else max(0, position - layer.window + 1)

@@ -21,7 +21,7 @@ ROW = ManifestRow(
     devices=("cpu", "cuda"),
     dtypes=("float32", "bfloat16"),
     layouts=("nhd-paged",),
-    features=("window", "soft_cap", "mixed", "non_causal"),
+    features=("window", "soft_cap", "mixed", "non_causal", "kv:bfloat16", "kv:fp8_e5m2"),
 )
 
 
@@ -68,6 +68,8 @@ FAULTS: dict[type[PlainAttention], str] = {
     faults.WritesPaddingIntoARealSlot: "test_kv_writes",
     faults.WritesInTheWrongOrder: "test_kv_writes",
     faults.WritesThoughWritten: "test_kv_written_before",
+    faults.SeesNewTokensAsTheyCame: "test_kv_dtype",
+    faults.LetsLargeKeysOverflow: "test_kv_dtype_writes",
     faults.RowsShareAMask: "test_rows_apart",
     faults.KeepsTheOldMemory: "test_bound_again",
     faults.PlansShareScratch: "test_plans_alive",

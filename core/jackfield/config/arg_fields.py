@@ -12,8 +12,10 @@ from jackfield.config.arg_types import (
     ChunkSize,
     Dtype,
     FilePath,
+    Fraction,
     JsonObject,
     Key,
+    KVCacheDtype,
     LastingPath,
     NotNegative,
     Origin,
@@ -70,7 +72,12 @@ class ArgFields(BaseModel):
         default=AUTO, description="Loader plugin that reads the model files; auto: the one that recognises them."
     )
     dtype: Annotated[Dtype, Option(MODEL)] = Field(
-        default="auto", description="Type of weights, activations and KV cache; auto: the checkpoint's own."
+        default="auto", description="Type of weights and activations, and of the KV cache; auto: the checkpoint's own."
+    )
+    kv_cache_dtype: Annotated[KVCacheDtype, Option(MODEL)] = Field(
+        default="auto",
+        description="Type in which the KV cache keeps keys and values; auto: that of the run. A narrower one holds more tokens "
+        "and rounds them; for attention plugins that declare kv:<type>.",
     )
     quantization: Annotated[Text, BeforeValidator(quantization_name), Option(MODEL, "NAME")] = Field(
         default=AUTO,
@@ -203,6 +210,12 @@ class ArgFields(BaseModel):
     )
     max_total_tokens: Annotated[Positive | None, Option(SCHEDULING, "TOKENS")] = Field(
         default=None, description="Size of the KV cache in tokens; not given: derived from the available memory."
+    )
+    mem_fraction_static: Annotated[Fraction | None, Option(SCHEDULING, "SHARE")] = Field(
+        default=None,
+        description="Share of the memory that the device has free at the start, above 0 and below 1, for weights and KV cache "
+        "together; the rest is for computing. Not given: 0.9 on a CUDA device; on a CPU the KV cache takes a fifth of what the "
+        "weights leave, and 65536 tokens at most.",
     )
     max_prefill_tokens: Annotated[Positive, Option(SCHEDULING, "TOKENS")] = Field(
         default=16384, description="Most prompt tokens that one step computes."

@@ -33,6 +33,14 @@ def _dtype_word(value: object) -> object:
     return {"half": "float16", "float": "float32"}.get(value, value) if isinstance(value, str) else value
 
 
+def _kv_dtype_word(value: object) -> object:
+    return (
+        {"half": "float16", "float": "float32", "bf16": "bfloat16"}.get(value, value)
+        if isinstance(value, str)
+        else value
+    )
+
+
 def loader_name(value: object) -> object:
     """The name of a loader plugin in its one spelling; None is "auto"."""
     return AUTO if value is None else normalise_name(value)
@@ -105,11 +113,15 @@ Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
+Fraction = Annotated[float, Strict(), Field(gt=0, lt=1)]
 CHUNKING_OFF = -1
 ChunkSize = Annotated[int, Strict(), AfterValidator(_chunk_size)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Switch = Annotated[bool, Strict()]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_dtype_word)]
+KVCacheDtype = Annotated[
+    Literal["auto", "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"], BeforeValidator(_kv_dtype_word)
+]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
 FilePath = Annotated[Path, BeforeValidator(path_text)]
 LastingPath = Annotated[FilePath, AfterValidator(Path.absolute)]

@@ -9,6 +9,7 @@ from jackfield.config.device import DeviceDescription
 from jackfield.config.errors import ConfigurationError
 
 RUN_DTYPES = ("float32", "float16", "bfloat16")
+KV_DTYPES = (*RUN_DTYPES, "fp8_e4m3", "fp8_e5m2")
 
 _BFLOAT16_SINCE = (8, 0)
 """First CUDA compute capability with bfloat16 arithmetic."""
@@ -61,3 +62,13 @@ def resolve_dtype(requested: str, checkpoint: str | None, device: DeviceDescript
             f"bfloat16 ({reason}) needs compute capability 8.0, and {device.name} has {capability}; use --dtype float16"
         )
     return chosen, reason
+
+
+def resolve_kv_dtype(requested: str, dtype: str | None) -> str | None:
+    """The dtype of the KV cache where it is another than the run's, else None.
+
+    requested   "auto" or one of KV_DTYPES
+    dtype       of the run; None: not known yet, and then a dtype in which runs compute counts as the run's
+    """
+    same = requested in ("auto", dtype) or (dtype is None and requested in RUN_DTYPES)
+    return None if same else requested

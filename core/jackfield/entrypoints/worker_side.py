@@ -17,6 +17,7 @@ from jackfield.entrypoints.worker_meter import metered_worker
 from jackfield.hookspecs import (
     BatchFault,
     FaultScope,
+    InsufficientMemory,
     ModelSource,
     ModelSourceError,
     ModelWorker,
@@ -35,6 +36,7 @@ from jackfield.stack.loading.parameters import parameters_model, parse_parameter
 from jackfield.stack.resolved import WeightForm
 from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.metering import Meter
+from jackfield.stack.selection.memory import memory_fields
 
 WINDOW = "window"
 """Feature of a cache: it keeps the KV of window layers apart."""
@@ -76,8 +78,9 @@ def make_worker(
             deterministic=args.enable_deterministic_inference,
             window_pool=window_pool(loaded),
             pooling=plan.facts.pooling,
+            **memory_fields(args),
         )
-    except (ModelSourceError, UnsupportedModel) as error:
+    except (ModelSourceError, UnsupportedModel, InsufficientMemory) as error:
         raise ConfigurationError(str(error)) from error
     give_memory_back()
     worker = metered_worker(meter, loaded.plugin("worker").selected.key, worker)

@@ -206,6 +206,7 @@ if TYPE_CHECKING:
     from jackfield.hookspecs.specs import SPECS
     from jackfield.hookspecs.tables import RequestTable, SchedulerView, tenant_code
     from jackfield.hookspecs.worker import (
+        InsufficientMemory,
         Launched,
         ModelWorker,
         ModelWorkerBatch,
@@ -333,6 +334,7 @@ __all__ = [
     "Head",
     "HostLengths",
     "InFlight",
+    "InsufficientMemory",
     "KVGroup",
     "KVLayout",
     "KVMover",

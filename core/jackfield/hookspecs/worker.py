@@ -253,6 +253,11 @@ class WorkerReply:
     message: str = ""
 
 
+class InsufficientMemory(Exception):
+    """Raised by `jackfield_model_worker` where weights, KV cache or the largest step do not fit. The text holds the numbers and
+    says what to change; it is shown as it is."""
+
+
 class ModelWorker(ABC):
     """Owns all device state. Called from one thread, which need not be the one that made it. Each launch is sampled exactly
     once, in launch order.
@@ -370,6 +375,10 @@ class WorkerContext(PluginContext):
     deterministic       logits and tokens of a request must be the same in every batch: hand it on to attention and ops.
                         Set only for a worker that declares "batch_invariant"
     window_pool         the cache and the scheduler can do with a smaller pool for window layers: `limits.window` may be set
+    kv_dtype            of the KV cache where it is not `dtype`: another of those names, "fp8_e4m3" or "fp8_e5m2"; attention is
+                        told (`AttentionContext.kv_dtype`). Only for a worker that declares the feature `kv_dtype`
+    mem_fraction        share, above 0 and below 1, of the memory that is free before anything is loaded, which weights and KV
+                        cache may take together; only for a worker that declares the feature `mem_fraction`
     pooling             the run gives this of each prompt, and no tokens; only for a worker that declares the feature `pooling`.
                         None: it generates
     """
@@ -393,6 +402,8 @@ class WorkerContext(PluginContext):
     deterministic: bool = False
     window_pool: bool = False
     pooling: Pooling | None = None
+    kv_dtype: str | None = None
+    mem_fraction: float | None = None
 
 
 class WorkerSpecs:
@@ -400,7 +411,8 @@ class WorkerSpecs:
     def jackfield_model_worker(self, context: WorkerContext) -> ModelWorker:  # type: ignore[empty-body]
         """Make the worker; load the model, allocate the KV cache.
 
-        Process: scheduler. When: once at start. Cost: the model's loading time. Example:
+        Process: scheduler. When: once at start. Cost: the model's loading time. Raises: `InsufficientMemory` where it does not
+        fit, `ModelSourceError` for a checkpoint. Example:
 
             @hookimpl
             def jackfield_model_worker(context: WorkerContext) -> ModelWorker:

@@ -38,6 +38,7 @@ class AttentionPhases:
         limits: AttentionLimits,
         device: torch.device,
         dtype: torch.dtype,
+        kv_dtype: torch.dtype | None = None,
         deterministic: bool = False,
     ) -> None:
         fields: dict[str, Any] = {
@@ -49,6 +50,7 @@ class AttentionPhases:
             "limits": limits,
             "device": str(device),
             "dtype": dtype_name(dtype),
+            "kv_dtype": None if kv_dtype in (None, dtype) else dtype_name(kv_dtype),
             "workspace": Workspace(device),
             "deterministic": deterministic,
         }

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import KVMover, KVTensors, Moved
+from jackfield.model_executor.dtypes import movable
 
 
 class TorchMover(KVMover):
@@ -26,9 +27,9 @@ class TorchMover(KVMover):
                 if "page" not in spec.shape:
                     raise ValueError(f"KV tensor {spec.role!r} of layout {tensors.layout.name!r} is not kept by slot")
                 at = 1 + spec.shape.index("page")
-                self._views += [tensor.movedim(at, 1) for tensor in tensors.tensors[spec.role]]
+                self._views += [movable(tensor).movedim(at, 1) for tensor in tensors.tensors[spec.role]]
                 rest = tuple(self._views[-1].shape[2:])
-                dtype = self._views[-1].dtype
+                dtype = tensors.tensors[spec.role][0].dtype
                 told.append(f"{name}.{spec.role}:{len(tensors.group.layers)}x{rest}:{dtype}")
         self._page_size = page_size
         self._sizes = [view.dtype.itemsize * view[0, 0].numel() for view in self._views]

@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import torch
 
+from jackfield.hookspecs import InsufficientMemory
+
+__all__ = ["InsufficientMemory", "available_bytes", "gib", "pool_tokens", "set_aside"]
+
 CPU_SHARE = 0.2  # of the memory available after the weights are loaded: the machine has other uses for it
 CPU_MOST_TOKENS = 65536  # more is rarely used on a CPU, and costs start-up time and memory all the same
 CUDA_SHARE = 0.8  # of the memory free after the weights are loaded; the rest is for activations and scratch
 
 _CGROUP_V2 = ("memory.max", "memory.current", "memory.stat")
 _CGROUP_V1 = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat")
-
-
-class InsufficientMemory(Exception):
-    """The KV pool does not fit. The text holds the numbers and says what to change."""
 
 
 def pool_tokens(*, wanted: int | None, page_size: int, page_bytes: int, available: int, device: torch.device) -> int:

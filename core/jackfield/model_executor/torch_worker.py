@@ -60,6 +60,7 @@ class TorchWorker(ModelWorker):
         """
         stack = _stack_of(context)
         device, dtype = torch.device(context.device), torch_dtype(context.dtype)
+        kv_dtype = dtype if context.kv_dtype is None else torch_dtype(context.kv_dtype)
         shape = stack.shape
         ops = stack.ops(
             {
@@ -85,7 +86,7 @@ class TorchWorker(ModelWorker):
         sizes = pool_sizes(
             shape.groups,
             layouts,
-            kv_dtype=dtype,
+            kv_dtype=kv_dtype,
             page_size=context.page_size,
             wanted=context.max_total_tokens,
             available=available_bytes(device),
@@ -103,14 +104,15 @@ class TorchWorker(ModelWorker):
             page_size=context.page_size,
             vocab_size=shape.vocab_size,
             max_tokens=context.max_tokens,
-            kv_bytes_per_slot=page_bytes(shape.groups, layouts, context.page_size, dtype) // context.page_size,
+            kv_bytes_per_slot=page_bytes(shape.groups, layouts, context.page_size, kv_dtype) // context.page_size,
             window=sizes.window,
             window_slots=sizes.window_slots,
         )
         num_pages = sizes.total_slots // context.page_size
         logger.info(
-            "KV pool: %d tokens in %d pages of %d%s, %.1f MiB on %s",
+            "KV pool: %d tokens of %s in %d pages of %d%s, %.1f MiB on %s",
             sizes.total_slots,
+            dtype_name(kv_dtype),
             num_pages,
             context.page_size,
             "" if sizes.window is None else f", {sizes.window_slots} for layers that look back {sizes.window} tokens",
@@ -137,10 +139,11 @@ class TorchWorker(ModelWorker):
             ),
             device=device,
             dtype=dtype,
+            kv_dtype=kv_dtype,
             deterministic=context.deterministic,
         )
         window_pages = None if sizes.window is None else sizes.window_slots // context.page_size
-        kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, dtype, device, window_pages)
+        kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, kv_dtype, device, window_pages)
         attention.bind(kv)
         self.kv: Mapping[str, KVTensors] | None = kv
         self._pools = context.pooling is not None

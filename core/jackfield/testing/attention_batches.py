@@ -25,6 +25,7 @@ from jackfield.hookspecs import (
     KVLayout,
     KVTensors,
 )
+from jackfield.model_executor.dtypes import dtype_name
 from jackfield.model_executor.kv_tensors import allocate_kv
 from jackfield.model_executor.workspace import Workspace
 from jackfield.testing.reference import write_slots
@@ -36,6 +37,7 @@ class AttentionCase:
 
     scale      None: head_size ** -0.5
     mixed      the batch is sent as mode MIXED
+    kv_dtype   in which the KV is kept; None: `dtype`
     exact      False: the host's lengths are upper bounds
     placement  another number lays the same queries, keys and values elsewhere, in other rows
     variety    several layers instead of one: a plain one, one with the window if there is one (in a KV group with its own
@@ -56,6 +58,7 @@ class AttentionCase:
     mixed: bool = False
     variety: bool = False
     dtype: torch.dtype = torch.float32
+    kv_dtype: torch.dtype | None = None
     device: str = "cpu"
     exact: bool = True
     placement: int = 0
@@ -211,7 +214,8 @@ def prepare(case: AttentionCase, **context: Any) -> PreparedCase:
         "tables": {name: table.to(case.device) for name, table in tables.items()},
         "limits": AttentionLimits(max_rows=n + 2, max_tokens=total, max_context=next(iter(tables.values())).shape[1]),
         "device": case.device,
-        "dtype": str(case.dtype).removeprefix("torch."),
+        "dtype": dtype_name(case.dtype),
+        "kv_dtype": None if case.kv_dtype in (None, case.dtype) else dtype_name(case.kv_dtype),
         "workspace": Workspace(case.device),
     }
     return PreparedCase(
@@ -260,7 +264,8 @@ def window_floor(case: AttentionCase, cached: Any) -> Any:
 def _poisoned(case: AttentionCase, num_pages: int) -> dict[str, KVTensors]:
     """KV full of NaN, the dummy page too: a backend may not let what it holds reach a real row."""
     layouts = {group.name: case.layout for group in case.groups}
-    pools = allocate_kv(case.groups, layouts, num_pages, case.page_size, case.dtype, torch.device(case.device))
+    dtype, device = case.kv_dtype or case.dtype, torch.device(case.device)
+    pools = allocate_kv(case.groups, layouts, num_pages, case.page_size, dtype, device)
     for kv in pools.values():
         for tensors in kv.tensors.values():
             for tensor in tensors:

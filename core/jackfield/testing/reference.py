@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import AttentionLayer, KVTensors
+from jackfield.model_executor.dtypes import as_stored
 
 
 def read_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor) -> torch.Tensor:
@@ -25,9 +26,9 @@ def read_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor) -> 
 
 
 def write_slots(kv: KVTensors, role: str, layer_id: int, slots: torch.Tensor, values: torch.Tensor) -> None:
-    """The inverse of `read_slots`: values [n, kv_heads, head or v_head]."""
+    """The inverse of `read_slots`: values [n, kv_heads, head or v_head], stored in the KV's dtype."""
     pages = _token_major(kv, role, layer_id)
-    pages[slots // kv.page_size, slots % kv.page_size] = values
+    pages[slots // kv.page_size, slots % kv.page_size] = as_stored(values, pages.dtype)
 
 
 def _token_major(kv: KVTensors, role: str, layer_id: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jackfield.config.device import DeviceDescription
+from jackfield.config.dtype import resolve_kv_dtype
 from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KVLayout, ModelShape, Need
@@ -39,6 +40,8 @@ class AttentionSelection:
         catalogue: Catalogue,
         prober: Prober,
     ) -> None:
+        kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype)
+        self._kv = frozenset() if kv_dtype is None else frozenset({kv_feature(kv_dtype)})
         self._args = args
         self._device = device
         self._dtype = dtype
@@ -98,6 +101,7 @@ class AttentionSelection:
         problems += self._invariance.problems(row)
         if self._shape is not None:
             problems += feature_problems(row, self._shape.features, f"the model {self._shape.architecture}")
+        problems += feature_problems(row, self._kv, f"--kv-cache-dtype {self._args.kv_cache_dtype}")
         layouts = tuple(
             name for name in manifest.layouts if name in self._known
         )  # in its own order: what it likes best is first
@@ -124,8 +128,13 @@ class AttentionSelection:
             architecture=None if shape is None else shape.architecture,
             head_sizes=() if shape is None else shape.head_sizes,
             page_size=self._args.page_size,
-            features=frozenset() if shape is None else shape.features,
+            features=self._kv | (frozenset() if shape is None else shape.features),
         )
+
+
+def kv_feature(name: str) -> str:
+    """What an attention plugin declares that keeps the KV in this dtype."""
+    return f"kv:{name}"
 
 
 def _field(args: ServerArgs, phase: str) -> str:

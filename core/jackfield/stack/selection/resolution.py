@@ -45,6 +45,7 @@ from jackfield.stack.selection.file_checks import refuse_unusable_files, refuse_
 from jackfield.stack.selection.grammar import select_grammar
 from jackfield.stack.selection.invariance import Invariance
 from jackfield.stack.selection.layouts import agree
+from jackfield.stack.selection.memory import refuse_unheeded
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
 from jackfield.stack.selection.parsers import WORDS, ParserSelection
 from jackfield.stack.selection.probes import Prober, no_probe, probe_here
@@ -124,6 +125,9 @@ class _Resolver:
             )
             self.notes.append(f"the run gives {what} and generates no text")
         needs = frozenset(manifest_of(worker.row).needs)
+        refuse_unheeded(self.args, worker.row, self.dtype, self.selector.source)
+        if self.dtype is not None and self.args.kv_cache_dtype == "auto" and "attention" in needs:
+            self.completion.fill("kv_cache_dtype", self.dtype, "the run's dtype")
         self._decide_loader()
         self._decide_model(worker.row, needs)
         ops = self._decide_ops(worker.row, needs)

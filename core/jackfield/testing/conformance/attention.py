@@ -31,6 +31,7 @@ from jackfield.testing.attention_sequences import one_by_one, outputs, random_st
 from jackfield.testing.conformance.attention_probes import frozen, fused, waits
 from jackfield.testing.conformance.attention_rig import AttentionRig
 from jackfield.testing.conformance.device import bits
+from jackfield.testing.reference import read_slots
 
 
 class AttentionConformance(AttentionRig):
@@ -132,6 +133,33 @@ class AttentionConformance(AttentionRig):
             found = attend_layers(prepared, backend, backend.plan(prepared.batch), written=True)
             assert_same_kv(prepared.pools, pools)
             assert_close(found, wanted(prepared, pools), case)
+
+    def test_kv_dtype(self) -> None:
+        """Where the KV is kept in another dtype (kv:<dtype>), each token is seen as it is kept, the batch's own too."""
+        factors: dict[str, Sequence[Any]] = {"kv_dtype": self.kv_dtypes(), "soft_cap": (None,)}
+        if self.claims("window"):
+            factors["window"] = (None, 9)
+        dtypes = [torch_dtype(name) for name in self.dtypes()]
+        self.holds(cases(self.layouts(), MIXED, few=True, dtype=dtypes, **factors))
+
+    def test_kv_dtype_writes(self) -> None:
+        """In another dtype, what is beyond its range is kept as its largest value, NaN as NaN, and all else is rounded."""
+        for kv_dtype in self.kv_dtypes():
+            for case in self.possible([self.some(BATCHES["chunk"], kv_dtype=kv_dtype)]):
+                prepared = self.prepared(case)
+                beyond = 2 * torch.finfo(kv_dtype).max
+                if beyond < torch.finfo(case.dtype).max:
+                    prepared.k[0, :, :2], prepared.v[1, :, 1] = beyond, -beyond
+                    prepared.v[0, 0, 0] = math.inf
+                pools = copied(prepared.pools)
+                write_new(prepared, pools)
+                backend = self.backend(prepared)
+                attend_layers(prepared, backend, backend.plan(prepared.batch))
+                assert_same_kv(prepared.pools, pools)
+                prepared.k[2, 0, 0] = math.nan
+                attend_layers(prepared, backend, backend.plan(prepared.batch))
+                kept = read_slots(prepared.kv, "k", 0, prepared.out_slots[2:3])[0, 0, 0]
+                assert bool(kept.isnan()), f"a NaN was not kept as one: {case}"
 
     def test_rows_apart(self) -> None:
         """A row whose keys and values are NaN spoils no other row, and gives NaN itself."""

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
+from jackfield.config.dtype import KV_DTYPES
 from jackfield.hookspecs import AttentionBackend, AttentionBatch, KVLayout, Need
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
+from jackfield.stack.selection.attention import kv_feature
 from jackfield.stack.selection.layouts import known_layouts
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, prepare
 from jackfield.testing.attention_cases import assert_close, attend_layers, copied, wanted, write_new
@@ -37,6 +41,8 @@ class AttentionRig(ComputingConformance):
         """The features of attention that a run with these layers asks for."""
         asked = {"window": case.window is not None, "soft_cap": case.soft_cap is not None}
         asked |= {"non_causal": not case.causal, "mixed": case.mixed}
+        if case.kv_dtype not in (None, case.dtype):
+            asked[kv_feature(dtype_name(case.kv_dtype))] = True
         return frozenset(name for name, wants in asked.items() if wants)
 
     def prepared(self, case: AttentionCase, **context: Any) -> PreparedCase:
@@ -82,6 +88,11 @@ class AttentionRig(ComputingConformance):
             write_new(prepared, pools)
             backend = self.backend(prepared)
             assert_close(attend_layers(prepared, backend, backend.plan(prepared.batch)), wanted(prepared, pools), case)
+
+    def kv_dtypes(self) -> list[torch.dtype]:
+        """Those in which it can keep the KV, beside the run's; ends the check if there are none."""
+        known = (torch_dtype(name) for name in KV_DTYPES if self.claims(kv_feature(name)))
+        return list(known) or self.not_claimed("features has no kv:<dtype>")
 
     def claims(self, *features: str) -> bool:
         return set(features) <= set(self.manifest().features)

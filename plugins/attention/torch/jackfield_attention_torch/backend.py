@@ -47,7 +47,7 @@ class TorchAttention(AttentionBackend):
         out: torch.Tensor,
     ) -> None:
         plan = cast(TorchPlan, plan)
-        kv = LayerPages(self._kv[layer.group], layer)
+        kv = LayerPages(self._kv[layer.group], layer, q.dtype)
         if k is not None and v is not None:
             kv.write(plan.out_slots[layer.group], k, v)
         for bucket in plan.buckets:

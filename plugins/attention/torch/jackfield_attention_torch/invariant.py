@@ -65,7 +65,7 @@ class InvariantAttention(AttentionBackend):
         out: torch.Tensor,
     ) -> None:
         plan = cast(TiledPlan, plan)
-        kv = LayerPages(self._kv[layer.group], layer)
+        kv = LayerPages(self._kv[layer.group], layer, q.dtype)
         if k is not None and v is not None:
             kv.write(plan.out_slots[layer.group], k, v)
         sight = self._sights[layer.id]
