@@ -87,6 +87,12 @@ def _chunk_size(value: int) -> int:
     return value
 
 
+def _fraction(value: float) -> float:
+    if not 0 < value < 1:  # which NaN is not either
+        raise ValueError(f"{value:g} is no share of the memory: above 0 and below 1, such as 0.85")
+    return value
+
+
 def _key(value: str) -> str:
     # The value itself must not get into the message.
     if not value:
@@ -113,7 +119,7 @@ Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
-Fraction = Annotated[float, Strict(), Field(gt=0, lt=1)]
+Fraction = Annotated[float, Strict(), AfterValidator(_fraction)]
 CHUNKING_OFF = -1
 ChunkSize = Annotated[int, Strict(), AfterValidator(_chunk_size)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]

@@ -103,6 +103,7 @@ def build_main(
                 vocab_size=limits.vocab_size,
                 requests=RequestLimits.of(plan.args),
                 pooling=plan.facts.pooling,
+                kv_bytes_per_slot=limits.kv_bytes_per_slot,
             ),
             sampling_defaults=defaults,
             worker=worker_features(plan),

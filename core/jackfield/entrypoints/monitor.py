@@ -90,6 +90,7 @@ class Monitor:
                 _stack_info(self._stacks.epoch, self._stacks.stack_hash, 1),
                 Sample(name="max_total_num_tokens", value=manager.limits.total_slots),
                 Sample(name="kv_available_tokens", value=manager.limits.total_slots),
+                Sample(name="kv_bytes_per_token", value=manager.limits.kv_bytes_per_slot),
                 Sample(name="page_size", value=self._page_size),
             ]
         )

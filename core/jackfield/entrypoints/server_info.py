@@ -77,7 +77,10 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
             name: state[name]
             for name in ("running", "waiting", "steps", "last_step_age_s", "retractions", "new_token_ratio")
         },
-        "kv": {name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
+        "kv": {
+            **{name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
+            "bytes_per_slot": replica.tokenizer_manager.limits.kv_bytes_per_slot,
+        },
         "kv_window": {
             field.removeprefix("window_"): value for field, value in state.items() if field.startswith("window_")
         },

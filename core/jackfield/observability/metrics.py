@@ -73,6 +73,7 @@ _SCHEDULER = (
     _gauge("kv_available_tokens", "Free KV slots.", unit="tokens"),
     _gauge("kv_evictable_tokens", "KV slots of cached prefixes that nobody uses.", unit="tokens"),
     _gauge("max_total_num_tokens", "KV slots altogether.", unit="tokens"),
+    _gauge("kv_bytes_per_token", "Bytes of a KV slot over all layers; 0 without real memory.", unit="bytes"),
     _gauge("page_size", "Tokens in a page of the KV cache."),
     _gauge("cache_hit_rate", "Share of the prompt tokens admitted lately that came out of the cache, 0 to 1."),
     _gauge("gen_throughput", "Tokens generated a second, lately; 0 when idle."),

@@ -114,6 +114,8 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "response_store_entries": ("5", 5),
     "response_store_bytes": ("4096", 4096),
     "drain_timeout": ("8", 8),
+    "kv_cache_dtype": ("fp8_e5m2", "fp8_e5m2"),
+    "mem_fraction_static": ("0.8", 0.8),
     "metrics_interval": ("8", 8),
     "throughput_log_interval": ("0", 0),
     "health_timeout": ("8", 8),

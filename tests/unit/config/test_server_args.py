@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.fields import Shape, facts_of
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import server_args_from_kwargs
@@ -181,3 +183,19 @@ def test_it_survives_the_way_to_a_child_process_as_plain_data() -> None:
         plugin_allow=("a", "b"),
     )
     assert ServerArgs.model_validate(json.loads(json.dumps(args.model_dump(mode="json")))) == args
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.0, 1.0, 1.5, -0.1, math.nan, math.inf])
+def test_a_share_of_the_memory_lies_between_nothing_and_all(value: float) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"mem_fraction_static: .* no share of the memory: above 0 and below 1, such as 0.85"
+    ):
+        server_args_from_kwargs({"mem_fraction_static": value}, {})
+    assert ServerArgs(mem_fraction_static=0.5).mem_fraction_static == 0.5
+
+
+def test_a_kv_dtype_has_the_names_that_sglang_knows() -> None:
+    for word, name in (("bf16", "bfloat16"), ("half", "float16"), ("fp8_e5m2", "fp8_e5m2"), ("auto", "auto")):
+        assert server_args_from_kwargs({"kv_cache_dtype": word}, {})[0].kv_cache_dtype == name
+    with pytest.raises(ConfigurationError, match="did you mean 'fp8_e4m3'"):
+        server_args_from_kwargs({"kv_cache_dtype": "fp8_e4m"}, {})

@@ -23,14 +23,15 @@ def pool(layout: KVLayout, page_size: int, dtype: torch.dtype = torch.float32) -
 
 
 def row(kv: dict[str, object], role: str, layer: int, slot: int) -> torch.Tensor:
-    """The KV of one slot, found by the layout's own words."""
+    """The bytes of the KV of one slot, found by the layout's own words."""
     tensors = kv["full"]
     page, place = divmod(slot, tensors.page_size)  # type: ignore[attr-defined]
     tensor: torch.Tensor = tensors.of(role, layer)[page]  # type: ignore[attr-defined]
-    return tensor[:, place] if tensors.layout is HND_PAGED else tensor[place]  # type: ignore[attr-defined]
+    found = tensor[:, place] if tensors.layout is HND_PAGED else tensor[place]  # type: ignore[attr-defined]
+    return found.view(torch.uint8)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("layout", [NHD_PAGED, HND_PAGED], ids=lambda layout: layout.name)
 def test_a_copy_there_and_back(layout: KVLayout, page_size: int, dtype: torch.dtype) -> None:
@@ -58,6 +59,11 @@ def test_a_copy_there_and_back(layout: KVLayout, page_size: int, dtype: torch.dt
         now = row(kv, role, layer, slot)
         assert torch.equal(now, before[role, layer, moved.get(slot, slot)]), (role, layer, slot)
         assert slot in moved or torch.equal(now, was)
+
+
+def test_bytes_of_one_dtype_are_none_of_another() -> None:
+    dtypes = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8)
+    assert len({TorchMover(pool(NHD_PAGED, 4, dtype)).layout for dtype in dtypes}) == len(dtypes)  # type: ignore[arg-type]
 
 
 def test_bytes_mean_the_same_in_either_layout() -> None:

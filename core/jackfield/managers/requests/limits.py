@@ -14,6 +14,7 @@ class ReplicaLimits:
 
     requests      the run's own ceilings
     pooling       what the run gives of each prompt; None: it generates
+    kv_bytes_per_slot   of all layers together; 0 where there is no real memory
     """
 
     context_length: int
@@ -22,3 +23,4 @@ class ReplicaLimits:
     vocab_size: int
     requests: RequestLimits = DEFAULT_LIMITS
     pooling: Pooling | None = None
+    kv_bytes_per_slot: int = 0
