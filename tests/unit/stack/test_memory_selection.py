@@ -92,6 +92,7 @@ def refused_by(rows: Catalogue, prober: Any) -> str:
 
 def test_before_the_model_is_here_only_what_no_run_computes_in_is_asked_for() -> None:
     rows = heeding(NARROW)
-    for name, chosen in (("fp8_e4m3", "narrow"), ("float16", "torch")):
-        found = resolve(ServerArgs(kv_cache_dtype=name), CPU, None, rows)
+    asked: Any
+    for asked, chosen in (("fp8_e4m3", "narrow"), ("float16", "torch")):
+        found = resolve(ServerArgs(kv_cache_dtype=asked), CPU, None, rows)
         assert names(found)["attention"] == chosen
