@@ -7,6 +7,7 @@ test holds it against the folders `plugins/<group>/<dist>`.
 from __future__ import annotations
 
 OWN_DISTRIBUTIONS: tuple[str, ...] = (
+    "jackfield-attention-flashinfer",
     "jackfield-attention-torch",
     "jackfield-cache-prefix",
     "jackfield-cache-tiers",

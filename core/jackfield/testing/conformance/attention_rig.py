@@ -57,9 +57,12 @@ class AttentionRig(ComputingConformance):
         return backend
 
     def possible(self, tried: Iterable[AttentionCase]) -> list[AttentionCase]:
-        """Those that its probe would let run; ends the check if that is none."""
+        """Those that its probe would let run, in its first dtype where they are in one that it does not claim; ends the check
+        if that is none."""
         device, refusals, found = self.here(), [], []
-        for case in tried:
+        listed = [torch_dtype(name) for name in self.dtypes()]
+        for given in tried:
+            case = given if given.dtype in listed else replace(given, dtype=listed[0])
             need = Need(
                 device=device,
                 dtype=dtype_name(case.dtype),

@@ -1,0 +1,114 @@
+"""A plan that the replays of one graph share.
+
+What the graph recorded are addresses: of the pages, which the graph itself finds anew, and of what FlashInfer's planner wrote,
+which `refresh` writes anew for each use. Planning is done by several wrappers in turn that write to the same device memory, each
+out of pinned memory of its own, so that none has to wait until the device has taken the last plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from jackfield.hookspecs import AttentionBatch, AttentionPlan, GraphShape
+from jackfield_attention_flashinfer.pages import DevicePages, HostPages, host_pages, write_pages
+from jackfield_attention_flashinfer.pool import Slot
+from jackfield_attention_flashinfer.sight import Sight
+from jackfield_attention_flashinfer.wrappers import Wrappers
+from jackfield_attention_flashinfer.write import SlotWrites
+
+_AT_FIRST = 2
+"""Wrappers of a sight that are made with the plan: two steps may be in flight."""
+
+
+class GraphPlan(AttentionPlan):
+    """batch: the one whose tensors are looked at anew; writes: group name -> where its new tokens go."""
+
+    __slots__ = ("_pages", "_planners", "_tables", "_wrappers", "batch", "writes")
+
+    def __init__(
+        self,
+        batch: AttentionBatch,
+        shape: GraphShape,
+        wrappers: Wrappers,
+        tables: Mapping[str, torch.Tensor],
+        sights: tuple[Sight, ...],
+        groups: tuple[str, ...],
+    ) -> None:
+        self.batch = batch
+        self.writes = {group: SlotWrites(batch.out_slots[group], wrappers.page_size) for group in groups}
+        self._wrappers = wrappers
+        self._tables = tables
+        self._pages: dict[tuple[str, int | None], DevicePages] = {}
+        self._planners: dict[Sight, _Planners] = {}
+        device = batch.rows.device
+        for sight in sights:
+            longest = _host_pages(np.full(shape.rows, shape.max_kv, dtype=np.int32), sight, wrappers)
+            key = (sight.group, sight.window)
+            if key not in self._pages:
+                self._pages[key] = DevicePages.empty(shape.rows, longest.total, device)
+            self._planners[sight] = _Planners(sight, wrappers, self._pages[key], longest)
+        self.refresh(batch)
+        self.follow()
+
+    def wrapper(self, sight: Sight) -> Any:
+        """The one whose `run` is recorded."""
+        return self._planners[sight].recorded
+
+    def follow(self) -> None:
+        """Find pages and slots anew in the batch's tensors: device work alone, in memory that stays."""
+        for writes in self.writes.values():
+            writes.follow()
+        q_lens = torch.ones_like(self.batch.kv_lens)
+        for (group, window), pages in self._pages.items():
+            rows, kv_lens = self.batch.rows, self.batch.kv_lens
+            write_pages(pages, self._tables[group], rows, q_lens, kv_lens, window, self._wrappers.page_size)
+
+    def refresh(self, batch: AttentionBatch) -> None:
+        """Lay the work out for these lengths."""
+        for sight, planners in self._planners.items():
+            planners.plan(_host_pages(batch.host.kv_lens, sight, self._wrappers))
+
+
+def _host_pages(kv_lens: Any, sight: Sight, wrappers: Wrappers) -> HostPages:
+    """As bounds, also where the host knows more: the buffers are sized by bounds, and the device finds the truth."""
+    ones = np.ones(len(kv_lens), dtype=np.int32)
+    return host_pages(ones, kv_lens, sight.window, wrappers.page_size, exact=False)
+
+
+class _Planners:
+    """The wrappers of one sight. recorded: the first of them."""
+
+    def __init__(self, sight: Sight, wrappers: Wrappers, pages: DevicePages, longest: HostPages) -> None:
+        self._sight = sight
+        self._wrappers = wrappers
+        self._pages = pages
+        probe = wrappers.decode_in_graph(wrappers.layouts[sight.group], wrappers.scratch(1), pages)
+        nbytes, own = wrappers.decode_sizes(probe, sight, longest)
+        self._scratch = wrappers.scratch(nbytes)
+        self._own = torch.empty(own, dtype=torch.uint8, device=wrappers.device)
+        self._slots = [self._made() for _ in range(_AT_FIRST)]
+        self.recorded = self._slots[0].wrapper
+        for slot in self._slots:  # each knows the shape of its plan from now on
+            self._plan_with(slot, longest)
+
+    def plan(self, pages: HostPages) -> None:
+        """By one whose last plan the device has taken."""
+        slot = next((slot for slot in self._slots if slot.mark.passed()), None)
+        if slot is None:
+            slot = self._made()
+            self._slots.append(slot)
+        self._plan_with(slot, pages)
+
+    def _plan_with(self, slot: Slot, pages: HostPages) -> None:
+        self._wrappers.plan_decode(slot.wrapper, self._sight, pages, self._wrappers.no_indices())
+        slot.mark.set()
+
+    def _made(self) -> Slot:
+        layout = self._wrappers.layouts[self._sight.group]
+        wrapper = self._wrappers.decode_in_graph(layout, self._scratch, self._pages)
+        wrapper.reset_workspace_buffer(self._scratch, self._own)
+        return self._wrappers.slot(None, wrapper)
