@@ -28,7 +28,8 @@ def compatibility() -> Iterator[str]:
     found = results()
     yield "# What works with what\n"
     yield (
-        "Results, not promises: of `jackfield conformance` on a CPU, and of runs of whole stacks on a small random model, "
+        "Results, not promises: of `jackfield conformance` on a CPU (kernels of another device in their language's interpreter), "
+        "and of runs of whole stacks on a small random model, "
         "whose greedy tokens and log-probabilities must be those of the transformers library. `make compatibility` renews them.\n"
     )
     yield "## Plugins\n"
@@ -39,7 +40,7 @@ def compatibility() -> Iterator[str]:
         contract = ", ".join(f"{name} {version}" for name, version in plugin["contract"].items())
         counts = [_count(plugin["checks"], outcome) for outcome in ("passed", "not claimed", "not here")]
         name = f"`{plugin['kind']}.{plugin['name']}`"
-        yield f"| {name} | {plugin['version']} | {contract} | {plugin['outcome']} | {' | '.join(map(str, counts))} |"
+        yield f"| {name} | {plugin['version']} | {contract} | {_outcome(plugin)} | {' | '.join(map(str, counts))} |"
     yield ""
     for kind, told in SUITES.items():
         yield f"## {kind.capitalize()}, by check\n"
@@ -58,6 +59,15 @@ def compatibility() -> Iterator[str]:
     yield "`not run`: nobody has tried the two together.\n"
     for rows, columns in itertools.combinations([kind for kind in KINDS_OF_A_RUN if kind not in single], 2):
         yield from _pairs(found["runs"], rows, columns)
+
+
+def _outcome(plugin: dict[str, Any]) -> str:
+    """With the device, where it is no CPU."""
+    device, unshown = plugin.get("device", "cpu"), plugin.get("dtypes_not_here", ())
+    if device == "cpu":
+        return str(plugin["outcome"])
+    told = f"; {', '.join(unshown)} not shown" if unshown else ""
+    return f"{plugin['outcome']} ({device}{told})"
 
 
 def _count(checks: dict[str, dict[str, int]], outcome: str) -> int:

@@ -29,7 +29,15 @@ def test_it_covers_the_plugins_of_today_with_their_versions(found: dict[str, Any
 
 
 def test_each_conforms(found: dict[str, Any]) -> None:
-    assert [row["name"] for row in found["plugins"] if row["outcome"] != "passed"] == []
+    """Or nothing could be run: its device is no CPU, and its kernels have no interpreter."""
+    away = {
+        (row.kind, row.name)
+        for row in own()
+        if row.manifest.devices and "cpu" not in row.manifest.devices and row.manifest.interpreter is None
+    }
+    for row in found["plugins"]:
+        wanted = ("not here", {}) if (row["kind"], row["name"]) in away else ("passed", row["checks"])
+        assert (row["outcome"], row["checks"]) == wanted, row["name"]
 
 
 def test_the_stacks_are_those_that_the_tests_run(found: dict[str, Any]) -> None:
