@@ -13,7 +13,6 @@ from jackfield.hookspecs import Need
 from jackfield.stack.discovery.catalogue import PluginRow
 from jackfield.stack.discovery.claims import claimed
 from jackfield.stack.discovery.interpreter import INTERPRETED
-from jackfield.stack.selection.probes import ask_probe, probe_here
 from jackfield.testing.conformance.suite import Conformance
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -29,6 +28,8 @@ def usable(row: PluginRow, device: str, dtype: str, *, deterministic: bool = Fal
         deterministic and not claimed(manifest.features, device, dtype)
     ):
         return False
+    from jackfield.stack.selection.probes import probe_here
+
     return not probe_here(row, Need(device=device, dtype=dtype), describe_device(device))
 
 
@@ -87,6 +88,8 @@ class ComputingConformance(Conformance):
 
     def refusals(self, need: Need) -> list[str]:
         """Why the plugin's probe would not let it be chosen for such a run."""
+        from jackfield.stack.selection.probes import ask_probe
+
         probe = self.manifest().probe
         return [] if probe is None else ask_probe(probe, need, describe_device(need.device))
 

@@ -3,6 +3,9 @@
 A check is a test method; the first line of its docstring says what it proves. Beside passing and failing it may end as "not
 claimed" (the manifest does not promise it, so nobody would ask for it), "not here" (this machine lacks the device) or
 "cannot run" (a tool that the check needs is missing). Knows no kind.
+
+What looks for plugins and loads them is imported when it is used: a suite whose subclass finds its plugin in another way
+(`manifest`, `make`, `stack`) runs where pydantic and msgspec are absent, as on the machine of `benchmarks/gpu`.
 """
 
 from __future__ import annotations
@@ -11,20 +14,19 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import pytest
 
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
 from jackfield.hookspecs.kinds import KINDS
-from jackfield.stack.digest import plugin_digest
-from jackfield.stack.discovery.catalogue import Catalogue
-from jackfield.stack.discovery.manifest import ManifestRow
-from jackfield.stack.discovery.scan import discover
-from jackfield.stack.loading.load import INLINE, LoadedPlugin, LoadedStack, load_stack
-from jackfield.stack.resolved import ResolvedStack, SelectedPlugin
-from jackfield.stack.selection.single import select_one
+
+if TYPE_CHECKING:
+    from jackfield.stack.discovery.catalogue import Catalogue
+    from jackfield.stack.discovery.manifest import ManifestRow
+    from jackfield.stack.loading.load import LoadedPlugin, LoadedStack
+    from jackfield.stack.resolved import SelectedPlugin
 
 TMP = "{tmp}"
 NOT_CLAIMED, NOT_HERE, CANNOT_RUN = "not claimed", "not here", "cannot run"
@@ -58,6 +60,8 @@ class Conformance:
     @classmethod
     def selected(cls) -> SelectedPlugin:
         """The plugin as resolution would hand it on. Raises ConfigurationError if it is unknown, broken or in conflict."""
+        from jackfield.stack.selection.single import select_one
+
         if not cls.plugin:
             raise ConfigurationError(f"{cls.__name__}: set `plugin` to the name of your {cls.kind} plugin")
         return select_one(cls.catalogue(), cls.kind, cls.plugin, _filled(dict(cls.options), cls._tmp_folder))
@@ -65,11 +69,16 @@ class Conformance:
     @classmethod
     def catalogue(cls) -> Catalogue:
         """What is installed, and what `file` offers."""
+        from jackfield.stack.discovery.scan import discover
+
         return discover(files=() if cls.file is None else (Path(cls.file),))
 
     @classmethod
     def stack(cls) -> LoadedStack:
         """The stack of this one plugin, loaded once a class. Raises ConfigurationError, PluginLoadError."""
+        from jackfield.stack.loading.load import INLINE, load_stack
+        from jackfield.stack.resolved import ResolvedStack
+
         if "_stack" not in vars(cls) or cls._stack is None:
             cls._torch_before = cls._torch_before or "torch" in sys.modules
             cls._stack = load_stack(ResolvedStack(plugins=(cls.selected(),)), INLINE)
@@ -109,6 +118,8 @@ class Conformance:
             "core_contract": KINDS[cls.kind].contract_version,
         }
         try:
+            from jackfield.stack.digest import plugin_digest
+
             selected = cls.selected()
             return facts | {
                 "distribution": selected.distribution,
