@@ -8,7 +8,7 @@ best tie. And the probabilities need neither an order nor a sum, so what a filte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -16,6 +16,8 @@ from jackfield.hookspecs import SamplingRows
 from jackfield.layers.host_sampling import sample_on_host
 from jackfield.layers.noise import uniforms
 from jackfield.layers.sampling_filters import drop_top
+
+Drop = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 _AT_ONCE = 1 << 24  # elements: enough to fill a GPU, while float64 temporaries stay at 128 MiB
 
@@ -25,8 +27,8 @@ def sample(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
     return sample_on_host(logits, rows) if logits.device.type == "cpu" else sample_on_device(logits, rows)
 
 
-def sample_on_device(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """The same in operations over whole batches, which fit any device, and a GPU best."""
+def sample_on_device(logits: torch.Tensor, rows: SamplingRows, *, drop: Drop = drop_top) -> torch.Tensor:
+    """The same in operations over whole batches, which fit any device, and a GPU best. drop: does what `drop_top` does."""
     largest, tokens = logits.max(dim=-1)  # NaN wins a maximum, so this one reduction finds every broken row
     if not rows.greedy:
         vocab = logits.shape[-1]
@@ -38,7 +40,7 @@ def sample_on_device(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
             for part in _parts(chosen, vocab):
                 weights = _weights(logits, largest, rows, part)
                 if filtered:
-                    drop_top(weights, rows.top_k[part], rows.top_p[part])
+                    drop(weights, rows.top_k[part], rows.top_p[part])
                 if any_min_p:
                     weights.masked_fill_(weights < rows.min_p[part, None], 0.0)
                 tokens[part] = race(weights, uniforms(rows.stream[part], ids))

@@ -18,9 +18,16 @@ def drop_top(weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) ->
 
     top-p keeps a token while the share of those before it is at most top_p, so the first one always stays.
     """
-    ordered = _descending(weights)
+    drop_by_order(weights, _descending(weights), top_k, top_p)
+
+
+def drop_by_order(weights: torch.Tensor, ordered: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> None:
+    """`drop_top` for who has the order: `ordered` float32 [m, c], the c largest weights of each row, largest first, where no
+    top_k is above c or c is the whole vocabulary."""
     before = ordered.cumsum(dim=-1, dtype=torch.float64)
-    limit = before[:, -1:] * top_p[:, None]  # the weights' sum is not 1
+    whole = ordered.shape[-1] == weights.shape[-1]
+    total = before[:, -1:] if whole else weights.sum(dim=-1, keepdim=True, dtype=torch.float64)
+    limit = total * top_p[:, None]  # the weights' sum is not 1
     kept = (~_dropped(ordered, before, limit, top_k)).sum(dim=-1, keepdim=True)
     edge = ordered.gather(-1, kept - 1)  # the last weight that is kept, perhaps by some of its equals only
     equals = weights == edge

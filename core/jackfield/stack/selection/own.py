@@ -21,6 +21,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-observability-jsonl",
     "jackfield-observability-prometheus",
     "jackfield-ops-cpu",
+    "jackfield-ops-flashinfer",
     "jackfield-ops-torch",
     "jackfield-parser-reasoning",
     "jackfield-parser-tools",

@@ -1,0 +1,47 @@
+"""What selection learns before anything is imported, and that the calls are those of the real library."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.metadata import version
+
+import pytest
+from plugins.ops.flashinfer.tests.api import RECORDED, VERSION, functions
+
+from jackfield.hookspecs import DeviceDescription
+from jackfield.testing.recorded_signatures import signatures_to_json
+from jackfield_ops_flashinfer import probe
+
+
+def told(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], found: str | None) -> str:
+    gpu = DeviceDescription(
+        type="cuda", name="A GPU", available_memory=1, total_memory=1, cores=1, capability=capability
+    )
+    spec = None if found is None else ModuleSpec("flashinfer", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(probe, "version", lambda name: found)
+    return " ".join(str(problem) for problem in probe.check(gpu))
+
+
+def test_what_is_missing_is_told_with_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch, (8, 0), "0.7.4") == ""
+    assert "not installed: pip install jackfield-ops-flashinfer[flashinfer]" in told(monkeypatch, (8, 0), None)
+    assert "0.6.9 is older than 0.7.4" in told(monkeypatch, (8, 0), "0.6.9")
+    assert "A GPU has compute capability 7.5; FlashInfer's kernels need 8.0" in told(monkeypatch, (7, 5), "0.7.4")
+
+
+def test_neither_probe_nor_entry_point_imports_torch_or_flashinfer() -> None:
+    code = "import sys, jackfield_ops_flashinfer.flashinfer, jackfield_ops_flashinfer.probe\n"
+    code += "sys.exit('torch' in sys.modules or 'flashinfer' in sys.modules or 'pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_recorded_signatures_are_the_library_s() -> None:
+    if importlib.util.find_spec("flashinfer") is None:
+        pytest.skip(f"flashinfer-python is not installed; the signatures of {VERSION} are taken from the file")
+    if version("flashinfer-python") != VERSION:
+        pytest.skip(f"flashinfer-python {version('flashinfer-python')} is here; the file is of {VERSION}")
+    assert signatures_to_json(functions()) == RECORDED.read_text()
