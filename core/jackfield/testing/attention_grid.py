@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jackfield.testing.attention_batches import AttentionCase
@@ -30,6 +31,18 @@ SIZES: Mapping[str, Sequence[Any]] = {
     "scale": (None, 0.3),
 }
 WINDOWS, SOFT_CAPS = (8, 1, 17, 100), (2.0, 30.0)
+
+
+SMALL_ROWS, SMALL_HEADS = 3, 4
+
+
+def small(case: AttentionCase) -> AttentionCase:
+    """The same question with every second row, and with fewer heads in the same ratio. Sizes, lengths and all that a kernel
+    branches on stay."""
+    ratio = case.num_heads // case.num_kv_heads
+    kv_heads = max(1, min(case.num_kv_heads, SMALL_HEADS // ratio))
+    lengths = case.lengths if len(case.lengths) <= SMALL_ROWS else case.lengths[::2][:SMALL_ROWS]
+    return replace(case, lengths=lengths, num_heads=kv_heads * ratio, num_kv_heads=kv_heads)
 
 
 def cases(

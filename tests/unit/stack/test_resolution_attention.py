@@ -18,7 +18,7 @@ from tests.unit.stack.catalogues import CPU, catalogue, facts, names, reason, re
 @pytest.mark.parametrize(
     ("manifest", "args", "text"),
     [
-        ({"devices": ("cuda",)}, {}, "it runs on cuda, this run is on cpu"),
+        ({"devices": ("cuda",)}, {}, f"it runs on cuda, this run is on cpu ({CPU.reason})"),
         ({"dtypes": ("float16", "float32")}, {}, "it computes in float16 or float32, this run in bfloat16 (--dtype)"),
         ({"layouts": ("acme/odd",)}, {}, "it accepts only KV layouts that nobody declares: acme/odd"),
     ],

@@ -229,5 +229,5 @@ def _device_of(devices: Sequence[str]) -> tuple[DeviceDescription, str]:
         try:
             return describe_device(name), ""
         except ConfigurationError as error:
-            why = why or str(error).removeprefix("--device ").partition(";")[0]
+            why = why or str(error).removeprefix(f"--device {name}: ").partition(";")[0]
     return describe_device("cpu"), why
