@@ -84,7 +84,7 @@ class AttentionRig(ComputingConformance):
         return self.possible(replace(plain, head_size=64, page_size=size, **changes) for size in (16, 1, 64))[0]
 
     def holds(self, tried: Iterable[AttentionCase]) -> None:
-        """Outputs within the dtype's tolerance, in each case; under an interpreter, where programs run one by one, in small ones."""
+        """Outputs within the dtype's tolerance, in each case; an interpreter, which is slow, gets small ones."""
         for case in self.possible(map(small, tried) if self.interpreted() else tried):
             prepared = self.prepared(case)
             pools = copied(prepared.pools)
