@@ -24,7 +24,6 @@ from jackfield_attention_flashinfer.sight import Sight
 
 _LONG_ROW = 64
 """FlashInfer's own threshold: below it, fa2's smaller query tiles beat fa3's fixed one."""
-_FP8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 _LAYOUTS = {"nhd-paged": "NHD", "hnd-paged": "HND"}
 
 
@@ -36,8 +35,7 @@ class Wrappers:
         self.page_size = context.page_size
         self.layouts = {name: _LAYOUTS[layout.name] for name, layout in context.layouts.items()}
         self._dtype = torch_dtype(context.dtype)
-        kv_dtype = context.kv_dtype or context.dtype
-        self._kv_dtype = _FP8.get(kv_dtype) or torch_dtype(kv_dtype)
+        self._kv_dtype = torch_dtype(context.kv_dtype or context.dtype)
         self._settings = settings
         self._workspace = context.workspace
 

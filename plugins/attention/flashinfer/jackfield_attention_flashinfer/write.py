@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from jackfield.model_executor.dtypes import as_stored
 from jackfield_attention_flashinfer.library import flashinfer
 
 
@@ -51,11 +52,3 @@ class SlotWrites:
             self._last,
             kv_layout=layout,
         )
-
-
-def as_stored(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A cast that saturates: torch's own makes NaN of what is beyond the range of an fp8 type."""
-    if values.dtype == dtype:
-        return values
-    limits = torch.finfo(dtype)
-    return values.clamp(limits.min, limits.max).to(dtype)

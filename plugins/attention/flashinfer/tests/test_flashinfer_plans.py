@@ -1,9 +1,8 @@
-"""Plans: tree masks, graphs, fp8 KV, wrappers that are still in use. Over the stand-in."""
+"""Plans: tree masks, graphs, wrappers that are still in use. Over the stand-in."""
 
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
@@ -210,33 +209,6 @@ def test_a_wrapper_whose_plan_the_device_has_not_taken_is_left_alone() -> None:
     del second
     gc.collect()
     assert wrappers.take("k", slot).slot.wrapper == "b", "and this one's was taken"
-
-
-@pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2"])
-def test_fp8_pages(name: str) -> None:
-    """Stored by a cast that saturates, and seen as they are stored."""
-    dtype = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}[name]
-    prepared, backend = made(some(((20, 7), (0, 5))), kv_dtype=name)
-    pools = {
-        group: replace(
-            kv, tensors={role: tuple(t.nan_to_num(0).to(dtype) for t in ts) for role, ts in kv.tensors.items()}
-        )
-        for group, kv in prepared.pools.items()
-    }
-    prepared.k[0], prepared.v[0] = 1e6, -1e6
-    prepared.k[1, 0, 0] = math.nan
-    backend.bind(pools)
-    attend_layers(prepared, backend, backend.plan(prepared.batch))
-    stored = read_slots(
-        replace(pools["full"], tensors={r: tuple(t.float() for t in ts) for r, ts in pools["full"].tensors.items()}),
-        "k",
-        0,
-        prepared.out_slots,
-    )
-    assert (stored[0] == torch.finfo(dtype).max).all()
-    assert bool(stored[1, 0, 0].isnan())
-    expected = prepared.k[2:].clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype).float()
-    assert torch.equal(stored[2:], expected)
 
 
 def test_too_little_scratch_is_told_with_the_option(monkeypatch: pytest.MonkeyPatch, standin: ModuleType) -> None:
