@@ -23,6 +23,7 @@ OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-ops-cpu",
     "jackfield-ops-flashinfer",
     "jackfield-ops-torch",
+    "jackfield-ops-triton",
     "jackfield-parser-reasoning",
     "jackfield-parser-tools",
     "jackfield-routes-anthropic",

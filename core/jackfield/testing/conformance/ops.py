@@ -47,7 +47,7 @@ class OpsConformance(KVWriteConformance):
             for full in (True, False):
                 given = self.weights(dtype, full=full)
                 block, _ = self.blocks(ops, given)
-                for n in ROWS:
+                for n in self.rows():
                     positions = torch.arange(n, device=self.here()) * 3 + 5
                     x, residual = (self.randn(n, self.hidden, dtype=dtype, seed=seed) for seed in (1, 2))
                     for added in (None, residual):

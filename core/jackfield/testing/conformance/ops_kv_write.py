@@ -8,10 +8,11 @@ from jackfield.hookspecs import CORE_LAYOUTS, KVLayout, KVWrite
 from jackfield.stack.discovery.manifest import ANY_LAYOUT
 from jackfield.testing.conformance.device import bits
 from jackfield.testing.conformance.ops_layers import LayerConformance
-from jackfield.testing.conformance.ops_weights import ROWS
 from jackfield.testing.ops_twin import LayerWeights, TwinContext
 
 PAGES = 5
+MOST = 16
+"""Tokens of a write: so many slots are there beside those of the dummy page."""
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 """Dtypes of a KV cache beside the run's own."""
 BEYOND = 200
@@ -43,7 +44,7 @@ class KVWriteConformance(LayerConformance):
             if narrow:
                 given.qkv = given.qkv * BEYOND  # values have no norm
             block, _ = self.blocks(ops, given)
-            for n in (7,) if narrow else ROWS[:-1]:
+            for n in (7,) if narrow else [n for n in self.rows() if n <= MOST]:
                 positions = torch.arange(n, device=self.here()) * 3 + 5
                 x, residual = (self.randn(n, self.hidden, dtype=dtype, seed=seed) for seed in (1, 2))
                 write = self._pages(layout, given, page_size, kv_dtype, n)
@@ -72,9 +73,9 @@ class KVWriteConformance(LayerConformance):
                 head_size=layer.head_size,
                 v_head_size=layer.v_head_size,
             )
-            pages = PAGES + 16 // page_size
+            pages = PAGES + MOST // page_size
             tensors.append(self.randn(pages, *sizes, seed=seed + 7).to(getattr(torch, kv_dtype)))
-        order = torch.randperm((PAGES - 1 + 16 // page_size) * page_size, generator=torch.Generator().manual_seed(n))
+        order = torch.randperm((PAGES - 1 + MOST // page_size) * page_size, generator=torch.Generator().manual_seed(n))
         slots = order[:n] + page_size
         if n > 2:
             slots[-2:] = 0

@@ -32,6 +32,10 @@ class SamplingConformance(ComputingConformance):
         made: Ops = self.make(**{"device": self.here(), "dtype": dtype, "layout": self.layout(), **fields})
         return made
 
+    def streams(self) -> list[int]:
+        """Few where an interpreter takes a hundredth of a second for each."""
+        return STREAMS[:6] if self.interpreted() else STREAMS
+
     def drawn(self, logits: torch.Tensor, draws: list[Draw]) -> list[int]:
         tokens = self.ops(self.dtypes()[0]).sample(logits.to(self.here()).clone(), sampling_rows(draws, self.here()))
         assert tokens.dtype == torch.int64, f"sample gives {tokens.dtype}, not int64"
@@ -69,8 +73,8 @@ class SamplingConformance(ComputingConformance):
     )
     def test_sample_race(self, draw: Draw) -> None:
         """Draws exactly the token of the exponential race that `Ops.sample` defines, with temperature and every filter."""
-        logits = self.logits(len(STREAMS), seed=5, scale=2.0)
-        draws = draw.over(STREAMS)
+        draws = draw.over(self.streams())
+        logits = self.logits(len(draws), seed=5, scale=2.0)
         for row, (found, one) in enumerate(zip(self.drawn(logits, draws), draws, strict=True)):
             wanted, margin = twin(logits[row].tolist(), one)
             assert found == wanted or margin <= 1e-5, f"{one} drew {found}, the race gives {wanted}"
@@ -94,9 +98,10 @@ class SamplingConformance(ComputingConformance):
             (one, Draw(top_p=0.9), set(survivors(one[0].tolist(), Draw(top_p=0.9))[0])),
         ]
         for logits, draw, wanted in cases:
-            found = set(self.drawn(logits.expand(len(STREAMS), -1), draw.over(STREAMS)))
+            draws = draw.over(self.streams())
+            found = set(self.drawn(logits.expand(len(draws), -1), draws))
             assert found <= wanted, f"{draw} drew {sorted(found - wanted)}, and only {sorted(wanted)} are left"
-            if len(wanted) < 4:
+            if len(wanted) < 4 and len(draws) > 100:
                 assert found == wanted, f"{draw} never drew {sorted(wanted - found)}"
 
     def test_sample_extremes(self) -> None:
