@@ -59,24 +59,27 @@ def test_angles_are_read_where_the_run_keeps_them(normed: bool) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize(("room", "tile"), [(256, 128), (16, 64)])
-def test_rows_are_drawn_from_lists_and_where_these_are_too_short_from_the_whole(room: int, tile: int) -> None:
-    """Flat rows and steep ones, and rows of a few values many times, whose border is among equals."""
-    draws = [
-        Draw(top_k=40),
-        Draw(top_p=0.6),
-        Draw(top_p=0.95, temperature=2.0, min_p=0.001),
-        Draw(top_k=3, top_p=0.5, temperature=0.1),
-        Draw(top_k=100, top_p=0.9),
-        Draw(min_p=0.2),
-        Draw(),
-        Draw(temperature=0.0),
-    ]
-    rows = [one for draw, stream in zip(draws, some_streams(8), strict=True) for one in draw.over([stream, stream ^ 1])]
-    noise = torch.randn(len(rows), 200, generator=torch.Generator().manual_seed(1)) * 3
+DRAWS = (
+    Draw(top_k=40),
+    Draw(top_p=0.95, temperature=2.0, min_p=0.001),
+    Draw(top_k=60, top_p=0.9),
+    Draw(top_k=3, top_p=0.5, temperature=0.1),
+    Draw(min_p=0.2),
+    Draw(temperature=0.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("draws", "room", "tile"), [(DRAWS, 128, 32), (DRAWS[1:3], 8, 128)], ids=["lists", "whole rows"]
+)
+def test_rows_are_drawn_from_lists_and_where_these_are_too_short_from_the_whole(
+    draws: tuple[Draw, ...], room: int, tile: int
+) -> None:
+    """Rows of all kinds of numbers, and rows of a few, whose border is among equals."""
+    noise = torch.randn(2 * len(draws), 100, generator=torch.Generator().manual_seed(1)) * 3
     logits = torch.cat((noise[::2], noise[1::2].round().clamp(-2, 1)))
-    order = [*range(0, len(rows), 2), *range(1, len(rows), 2)]
-    given = sampling_rows([rows[i] for i in order])
+    streams = some_streams(len(logits))
+    given = sampling_rows([draw.over([stream])[0] for draw, stream in zip(draws * 2, streams, strict=True)])
     assert sampling.sample(logits, given, room=room, tile=tile).tolist() == sample(logits, given).tolist()
 
 
