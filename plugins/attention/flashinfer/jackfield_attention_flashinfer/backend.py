@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
 import torch
 
 from jackfield.hookspecs import (
@@ -12,8 +13,10 @@ from jackfield.hookspecs import (
     AttentionBatch,
     AttentionContext,
     AttentionLayer,
+    AttentionMode,
     AttentionPlan,
     GraphShape,
+    HostLengths,
     KVTensors,
 )
 from jackfield_attention_flashinfer.graph import GraphPlan
@@ -37,6 +40,24 @@ class FlashInferAttention(AttentionBackend):
         self._wrappers = Wrappers(context, settings)
         self._planner = Planner(self._wrappers, context.tables, self._distinct, self._groups)
         self._pages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for phase in context.phases:
+            self._planner.plan(self._one_token(AttentionMode.DECODE if phase == "decode" else AttentionMode.EXTEND))
+
+    def _one_token(self, mode: AttentionMode) -> AttentionBatch:
+        """A batch of the dummy row. FlashInfer compiles a kernel when it first plans for it: here, and not for a request. max_q
+        says which kernels long rows will take."""
+        device = self._wrappers.device
+        one = np.ones(1, dtype=np.int32)
+        return AttentionBatch(
+            mode=mode,
+            rows=torch.zeros(1, dtype=torch.int32, device=device),
+            q_starts=torch.arange(2, dtype=torch.int32, device=device),
+            kv_lens=torch.ones(1, dtype=torch.int32, device=device),
+            out_slots={group: torch.zeros(1, dtype=torch.int64, device=device) for group in self._groups},
+            host=HostLengths(q_lens=one, kv_lens=one),
+            max_q=1 if mode is AttentionMode.DECODE else self._context.limits.max_tokens,
+            max_kv=1,
+        )
 
     def bind(self, kv: Mapping[str, KVTensors]) -> None:
         for layer in self._context.layers:

@@ -229,6 +229,18 @@ def test_layers_that_the_kernels_do_not_have_stop_the_start() -> None:
         made(some(DECODE, head_size=128, v_head_size=64))
 
 
+def test_what_cannot_be_compiled_stops_the_start(monkeypatch: pytest.MonkeyPatch, standin: ModuleType) -> None:
+    """Each phase's kernels are planned once when the backend is made, for every sight."""
+
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("ninja: build stopped")
+
+    monkeypatch.setattr(standin.BatchPrefillWithPagedKVCacheWrapper, "plan", fails)
+    made(some(DECODE), phases=("decode",))
+    with pytest.raises(RuntimeError, match="ninja"):
+        made(some(DECODE), phases=("prefill",))
+
+
 def test_which_kernels_decode() -> None:
     """Tensor cores where several heads share a KV head, and with a window, before which the other kernel would read."""
     for changes, expected in (
