@@ -224,6 +224,28 @@ class DependsOnTheBatch(PlainAttention):
         return super().weighed(weights.flip(-1), v.flip(0)) if self.flip else super().weighed(weights, v)
 
 
+class ForgetsTheTree(PlainAttention):
+    """Takes drafts for a sequence."""
+
+    def seen_in_tree(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, among: Any) -> torch.Tensor:
+        return self.seen(layer, query, key)
+
+
+class TreesHideThePrompt(PlainAttention):
+    """Lets a draft see its ancestors alone."""
+
+    def seen_in_tree(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, among: Any) -> torch.Tensor:
+        return super().seen_in_tree(layer, query, key, among) & (key >= query[0, 0])
+
+
+class DraftsDoNotSeeThemselves(PlainAttention):
+    """Unless the mask says so."""
+
+    def seen_in_tree(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, among: Any) -> torch.Tensor:
+        listed = torch.cat([torch.ones(len(among), int(query[0, 0]), dtype=torch.bool), among], dim=1)
+        return super().seen_in_tree(layer, query, key, among) & listed[:, int(key[0, 0]) :]
+
+
 class NeedsBothPhases(PlainAttention):
     def plan(self, batch: AttentionBatch) -> Plan:
         if len(self.context.phases) == 1:

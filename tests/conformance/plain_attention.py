@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -22,11 +23,17 @@ from jackfield.model_executor.dtypes import as_stored
 class Plan(AttentionPlan):
     """spans: (first token, token behind the last, row, true length) of each row."""
 
-    __slots__ = ("out_slots", "spans")
+    __slots__ = ("among", "out_slots", "spans")
 
-    def __init__(self, spans: list[tuple[int, int, int, int]], out_slots: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        spans: list[tuple[int, int, int, int]],
+        out_slots: Mapping[str, torch.Tensor],
+        among: torch.Tensor | None = None,
+    ) -> None:
         self.spans = spans
         self.out_slots = out_slots
+        self.among = among
 
 
 class PlainAttention(AttentionBackend):
@@ -46,7 +53,7 @@ class PlainAttention(AttentionBackend):
             raise BatchFault(f"more than {self.most_rows} rows")
         starts = batch.q_starts.tolist()
         spans = zip(starts[:-1], starts[1:], batch.rows.tolist(), self.lengths(batch), strict=True)
-        return Plan(list(spans), batch.out_slots)
+        return Plan(list(spans), batch.out_slots, None if batch.mask is None else batch.mask.among)
 
     def lengths(self, batch: AttentionBatch) -> list[int]:
         lengths: list[int] = batch.kv_lens.tolist()
@@ -69,7 +76,11 @@ class PlainAttention(AttentionBackend):
             first = self.first_seen(layer, length - (stop - start))
             slots = self.slots(layer, row, first, length)
             query = torch.arange(length - (stop - start), length)
-            seen = self.seen(layer, query[:, None], torch.arange(first, length)[None, :])
+            key = torch.arange(first, length)
+            if plan.among is None:
+                seen = self.seen(layer, query[:, None], key[None, :])
+            else:
+                seen = self.seen_in_tree(layer, query[:, None], key[None, :], plan.among[start:stop, : stop - start])
             out[start:stop] = self.one_row(layer, q[start:stop], self.kept(keys, slots), values[slots], seen).to(
                 out.dtype
             )
@@ -99,6 +110,14 @@ class PlainAttention(AttentionBackend):
     def seen(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         seen = key <= query if layer.causal else key >= 0
         return seen if layer.window is None else seen & (key > query - layer.window)
+
+    def seen_in_tree(
+        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, among: torch.Tensor
+    ) -> torch.Tensor:
+        """among bool [new, new]."""
+        cached = int(query[0, 0])
+        new = torch.cat([torch.ones(len(among), cached, dtype=torch.bool), among], dim=1)[:, int(key[0, 0]) :]
+        return self.seen(replace(layer, causal=False), query, key) & (new | (key == query))
 
     def head_map(self, layer: AttentionLayer) -> torch.Tensor:
         return torch.arange(layer.num_heads) // (layer.num_heads // layer.num_kv_heads)

@@ -21,7 +21,7 @@ ROW = ManifestRow(
     devices=("cpu", "cuda"),
     dtypes=("float32", "bfloat16"),
     layouts=("nhd-paged",),
-    features=("window", "soft_cap", "mixed", "non_causal", "kv:bfloat16", "kv:fp8_e5m2"),
+    features=("window", "soft_cap", "mixed", "non_causal", "tree_mask", "kv:bfloat16", "kv:fp8_e5m2"),
 )
 
 
@@ -62,6 +62,9 @@ FAULTS: dict[type[PlainAttention], str] = {
     faults.ReadsUnallocatedPages: "test_numbers",
     faults.AddsUpInTheRunsDtype: "test_every_dtype",
     faults.RefusesMixed: "test_mixed",
+    faults.ForgetsTheTree: "test_tree_mask",
+    faults.TreesHideThePrompt: "test_tree_mask",
+    faults.DraftsDoNotSeeThemselves: "test_tree_mask",
     faults.IgnoresKvSource: "test_layers_of_several_kinds",
     faults.AsksTheOtherGroupsTable: "test_layers_of_several_kinds",
     faults.TrustsUpperBounds: "test_upper_bounds",
@@ -132,6 +135,7 @@ def test_what_is_not_claimed_is_never_sent() -> None:
 
         def plan(self, batch: AttentionBatch) -> Any:
             assert batch.mode.value != "mixed"
+            assert batch.mask is None
             return super().plan(batch)
 
     row = replace(ROW, features=(), dtypes=("float32",))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from jackfield.hookspecs import (
     AttentionBatch,
@@ -24,11 +25,13 @@ from jackfield.hookspecs import (
     KVGroup,
     KVLayout,
     KVTensors,
+    TreeMask,
 )
 from jackfield.model_executor.dtypes import dtype_name
 from jackfield.model_executor.kv_tensors import allocate_kv
 from jackfield.model_executor.workspace import Workspace
 from jackfield.testing.reference import write_slots
+from jackfield.testing.trees import chains, trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,7 @@ class AttentionCase:
     scale      None: head_size ** -0.5
     mixed      the batch is sent as mode MIXED
     kv_dtype   in which the KV is kept; None: `dtype`
+    tree       "random": each row's new tokens are a tree of drafts; "chain": one whose mask says what causality does
     exact      False: the host's lengths are upper bounds
     placement  another number lays the same queries, keys and values elsewhere, in other rows
     variety    several layers instead of one: a plain one, one with the window if there is one (in a KV group with its own
@@ -56,6 +60,7 @@ class AttentionCase:
     soft_cap: float | None = None
     causal: bool = True
     mixed: bool = False
+    tree: str | None = None
     variety: bool = False
     dtype: torch.dtype = torch.float32
     kv_dtype: torch.dtype | None = None
@@ -192,11 +197,7 @@ def prepare(case: AttentionCase, **context: Any) -> PreparedCase:
 
     upper = (kv_lens + (0 if case.exact else 3)).astype(np.int32)
     batch = AttentionBatch(
-        mode=AttentionMode.MIXED
-        if case.mixed
-        else AttentionMode.DECODE
-        if bool((q_lens == 1).all())
-        else AttentionMode.EXTEND,
+        mode=_mode(case, q_lens),
         rows=torch.from_numpy(rows.copy()).to(case.device),
         q_starts=torch.from_numpy(np.concatenate([[0], np.cumsum(q_lens)]).astype(np.int32)).to(case.device),
         kv_lens=torch.from_numpy(kv_lens.copy()).to(case.device),
@@ -204,6 +205,9 @@ def prepare(case: AttentionCase, **context: Any) -> PreparedCase:
         host=HostLengths(q_lens=q_lens, kv_lens=upper, exact=case.exact),
         max_q=int(q_lens.max()),
         max_kv=int(upper.max()),
+        mask=None
+        if case.tree is None
+        else TreeMask(among={"random": trees, "chain": chains}[case.tree](q_lens, random).to(case.device)),
     )
     fields: dict[str, Any] = {
         "phases": ("prefill", "decode"),
@@ -246,6 +250,9 @@ def part(prepared: PreparedCase, members: Sequence[int]) -> PreparedCase:
             host=replace(batch.host, q_lens=q_lens, kv_lens=kv_lens),
             max_q=int(q_lens.max()),
             max_kv=int(kv_lens.max()),
+            mask=None
+            if batch.mask is None
+            else TreeMask(among=batch.mask.among[tokens][:, : int(q_lens.max())].contiguous()),
         ),
         inputs={
             layer: (q[tokens], None if k is None else k[tokens], None if v is None else v[tokens])
@@ -253,6 +260,13 @@ def part(prepared: PreparedCase, members: Sequence[int]) -> PreparedCase:
         },
         true_kv_lens=prepared.true_kv_lens[at],
     )
+
+
+def _mode(case: AttentionCase, q_lens: NDArray[np.int32]) -> AttentionMode:
+    if case.mixed:
+        return AttentionMode.MIXED
+    single = bool((q_lens == 1).all()) and case.tree is None
+    return AttentionMode.DECODE if single else AttentionMode.EXTEND
 
 
 def window_floor(case: AttentionCase, cached: Any) -> Any:

@@ -100,6 +100,7 @@ def wanted(prepared: PreparedCase, pools: Mapping[str, KVTensors]) -> dict[int, 
             batch.host.q_lens,
             prepared.true_kv_lens.numpy(),
             prepared.inputs[layer.id][0],
+            None if batch.mask is None else batch.mask.among,
         )
         for layer in prepared.case.layers
     }

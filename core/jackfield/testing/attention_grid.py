@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from jackfield.testing.attention_batches import AttentionCase
@@ -22,6 +22,9 @@ BATCHES: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 MIXED = ("chunk", "decode", "one-token rows among longer ones", "long")
 """Batches that may be sent as mode MIXED."""
+
+TREES = ("chunk", "one-token rows among longer ones", "long")
+"""Batches whose new tokens may be trees of drafts."""
 
 SIZES: Mapping[str, Sequence[Any]] = {
     "head_size": (64, 80, 96, 128, 256, 8, 16),
@@ -56,4 +59,17 @@ def cases(
         num_heads, num_kv_heads = row.pop("heads")
         row["lengths"] = BATCHES[row["lengths"]]
         found.append(AttentionCase(num_heads=num_heads, num_kv_heads=num_kv_heads, seed=seed, **row))
+    return found
+
+
+def thinned(tried: Iterable[AttentionCase]) -> list[AttentionCase]:
+    """Of these cases as few in turn as have every value of every factor: for an interpreter, which takes a second for what a
+    device does in a millisecond."""
+    known: set[tuple[str, str]] = set()
+    found = []
+    for case in tried:
+        values = {(one.name, repr(getattr(case, one.name))) for one in fields(case) if one.name != "seed"}
+        if not values <= known:
+            found.append(case)
+            known |= values
     return found

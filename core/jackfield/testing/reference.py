@@ -52,10 +52,12 @@ def reference_attention(
     q_lens: NDArray[np.int32],
     kv_lens: NDArray[np.int32],
     q: torch.Tensor,
+    among: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of `q` [total new, num_heads, head_size] over KV that is already written; float64 on the CPU.
 
-    table [rows, max_context] slots; rows, q_lens, kv_lens int32 [n]. Returns [total new, num_heads, v_head_size].
+    table [rows, max_context] slots; rows, q_lens, kv_lens int32 [n]; among as in `TreeMask`. Returns [total new, num_heads,
+    v_head_size].
     """
     source = layer.id if layer.kv_source is None else layer.kv_source
     share = layer.num_heads // layer.num_kv_heads
@@ -66,14 +68,18 @@ def reference_attention(
         keys = read_slots(kv, "k", source, slots.to(table.device)).double().cpu()
         values = read_slots(kv, "v", source, slots.to(table.device)).double().cpu()
         for position in range(kv_len - q_len, kv_len):
-            last = position if layer.causal else kv_len - 1
+            last = position if layer.causal and among is None else kv_len - 1
             first = 0 if layer.window is None else max(0, position - layer.window + 1)
+            seen = torch.arange(first, last + 1)
+            if among is not None:
+                listed = among[token, :q_len].cpu().nonzero().flatten() + kv_len - q_len
+                seen = seen[(seen < kv_len - q_len) | (seen == position) | torch.isin(seen, listed)]
             # query head h reads key/value head h // share
             query = q[token].double().cpu().view(layer.num_kv_heads, share, layer.head_size)
-            scores = torch.einsum("nkd,ksd->ksn", keys[first : last + 1], query) * layer.scale
+            scores = torch.einsum("nkd,ksd->ksn", keys[seen], query) * layer.scale
             if layer.soft_cap is not None:
                 scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
-            found = torch.einsum("ksn,nkd->ksd", torch.softmax(scores, dim=-1), values[first : last + 1])
+            found = torch.einsum("ksn,nkd->ksd", torch.softmax(scores, dim=-1), values[seen])
             out[token] = found.reshape(layer.num_heads, layer.v_head_size)
             token += 1
     return out

@@ -26,7 +26,7 @@ from jackfield.testing.attention_cases import (
     wanted,
     write_new,
 )
-from jackfield.testing.attention_grid import BATCHES, MIXED, SOFT_CAPS, WINDOWS, cases
+from jackfield.testing.attention_grid import BATCHES, MIXED, SOFT_CAPS, TREES, WINDOWS, cases
 from jackfield.testing.attention_sequences import one_by_one, outputs, random_steps
 from jackfield.testing.conformance.attention_probes import frozen, fused, waits
 from jackfield.testing.conformance.attention_rig import AttentionRig
@@ -71,6 +71,24 @@ class AttentionConformance(AttentionRig):
         """Batches of prefill and decode rows may come as mode MIXED."""
         self.needs_feature("mixed")
         self.holds(cases(self.layouts(), MIXED, few=True, mixed=(True,), exact=(True, False)))
+
+    def test_tree_mask(self) -> None:
+        """A mask among a row's new tokens says which a token sees; what was there before them it sees as ever. A chain's mask
+        gives what causality gives."""
+        self.needs_feature("tree_mask")
+        factors: dict[str, Sequence[Any]] = {"exact": (True, False), "variety": (True, False)}
+        if self.claims("window"):
+            factors["window"] = (None, 8, 100)
+        if self.claims("soft_cap"):
+            factors["soft_cap"] = (None, 2.0)
+        self.holds(cases(self.layouts(), TREES, few=True, tree=("random",), **factors))
+        case = self.some(BATCHES["chunk"], tree="chain")
+        prepared = self.prepared(case)
+        pools = copied(prepared.pools)
+        write_new(prepared, pools)
+        backend = self.backend(prepared)
+        found = attend_layers(prepared, backend, backend.plan(prepared.batch))
+        assert_close(found, wanted(replace(prepared, batch=replace(prepared.batch, mask=None)), pools), case)
 
     def test_layers_of_several_kinds(self) -> None:
         """One plan serves all layers: of several KV groups, and ones that read another layer's KV (kv_source)."""

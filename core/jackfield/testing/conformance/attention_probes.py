@@ -43,6 +43,7 @@ def frozen(prepared: PreparedCase) -> dict[str, NDArray[np.uint8]]:
         "host.q_lens": torch.from_numpy(batch.host.q_lens),
         "host.kv_lens": torch.from_numpy(batch.host.kv_lens),
     }
+    tensors["mask.among"] = None if batch.mask is None else batch.mask.among
     tensors |= {f"out_slots[{name!r}]": slots for name, slots in batch.out_slots.items()}
     tensors |= {f"tables[{name!r}]": table for name, table in prepared.context.tables.items()}
     for layer, given in prepared.inputs.items():

@@ -15,7 +15,7 @@ from jackfield.stack.selection.attention import kv_feature
 from jackfield.stack.selection.layouts import known_layouts
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, prepare
 from jackfield.testing.attention_cases import assert_close, attend_layers, copied, wanted, write_new
-from jackfield.testing.attention_grid import BATCHES, small
+from jackfield.testing.attention_grid import BATCHES, small, thinned
 from jackfield.testing.conformance.attention_probes import DirtyWorkspace
 from jackfield.testing.conformance.device import ComputingConformance
 
@@ -40,7 +40,7 @@ class AttentionRig(ComputingConformance):
     def features_of(self, case: AttentionCase) -> frozenset[str]:
         """The features of attention that a run with these layers asks for."""
         asked = {"window": case.window is not None, "soft_cap": case.soft_cap is not None}
-        asked |= {"non_causal": not case.causal, "mixed": case.mixed}
+        asked |= {"non_causal": not case.causal, "mixed": case.mixed, "tree_mask": case.tree is not None}
         if case.kv_dtype not in (None, case.dtype):
             asked[kv_feature(dtype_name(case.kv_dtype))] = True
         return frozenset(name for name, wants in asked.items() if wants)
@@ -57,11 +57,11 @@ class AttentionRig(ComputingConformance):
         return backend
 
     def possible(self, tried: Iterable[AttentionCase]) -> list[AttentionCase]:
-        """Those that its probe would let run, in its first dtype where they are in one that it does not claim; ends the check
+        """Those that its probe would let run, fewer under an interpreter, in its first dtype where they are in one that it does not claim; ends the check
         if that is none."""
         device, refusals, found = self.here(), [], []
         listed = [torch_dtype(name) for name in self.dtypes()]
-        for given in tried:
+        for given in thinned(tried) if self.interpreted() else tried:
             case = given if given.dtype in listed else replace(given, dtype=listed[0])
             need = Need(
                 device=device,

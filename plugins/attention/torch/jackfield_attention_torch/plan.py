@@ -79,12 +79,15 @@ def make_plan(batch: AttentionBatch, tables: Mapping[str, torch.Tensor], sights:
         tokens = (starts[members][:, None] + np.arange(q_len)).reshape(-1)
         index = torch.from_numpy(members).to(device)
         rows, kv_lens = batch.rows[index].long(), batch.kv_lens[index].long()
-        upper = host.kv_lens[members] if host.exact else None
+        upper, longest = host.kv_lens[members] if host.exact else None, int(host.kv_lens[members].max())
+        where = torch.from_numpy(tokens).to(device)
+        among = None  # one new token sees itself under any mask
+        if batch.mask is not None and q_len > 1:
+            among = batch.mask.among[where].view(len(members), q_len, -1)
         views = {
-            sight: _view(sight, tables[sight.group], rows, kv_lens, q_len, int(host.kv_lens[members].max()), upper)
-            for sight in sights
+            sight: _view(sight, tables[sight.group], rows, kv_lens, q_len, longest, upper, among) for sight in sights
         }
-        buckets.append(Bucket(tokens=torch.from_numpy(tokens).to(device), rows=len(members), q_len=q_len, views=views))
+        buckets.append(Bucket(tokens=where, rows=len(members), q_len=q_len, views=views))
     return TorchPlan(buckets, batch.out_slots)
 
 
@@ -113,8 +116,10 @@ def _view(
     q_len: int,
     longest: int,
     exact_lens: NDArray[np.int32] | None,
+    among: torch.Tensor | None,
 ) -> View:
-    """Slots and mask of one bucket. rows, kv_lens int64 [rows]; exact_lens: the same lengths if the host knows them."""
+    """Slots and mask of one bucket. rows, kv_lens int64 [rows]; exact_lens: the same lengths if the host knows them; among: see
+    `tree_sees`."""
     window = sight.window
     length = longest if window is None else min(longest, window + q_len - 1)
     # The first key that any query of the row sees.
@@ -122,7 +127,7 @@ def _view(
     position = first[:, None] + torch.arange(length, device=rows.device)  # [rows, length]
     slots = table[rows[:, None], torch.minimum(position, kv_lens[:, None] - 1)].long()
 
-    if exact_lens is not None:
+    if exact_lens is not None and among is None:
         even = bool((exact_lens == longest).all())
         if even and sight.causal and window is None and q_len == longest:
             return View(slots=slots, mask=None, diagonal=True)
@@ -133,8 +138,21 @@ def _view(
 
     query = kv_lens[:, None] - q_len + torch.arange(q_len, device=rows.device)  # [rows, q_len]
     seen = (position < kv_lens[:, None])[:, None, :].expand(-1, q_len, -1)
-    if sight.causal:
+    if among is not None:
+        seen = seen & tree_sees(among, position, query, kv_lens - q_len)
+    elif sight.causal:
         seen = seen & (position[:, None, :] <= query[:, :, None])
     if window is not None:
         seen = seen & (position[:, None, :] > query[:, :, None] - window)
     return View(slots=slots, mask=seen[:, None], diagonal=False)
+
+
+def tree_sees(among: torch.Tensor, key: torch.Tensor, query: torch.Tensor, cached: torch.Tensor) -> torch.Tensor:
+    """What a `TreeMask` lets a query see of its row, bool [rows, queries, keys]; beyond the row's end anything.
+
+    among bool [rows, queries, most new tokens]; key [rows, keys] and query [rows, queries] are positions, cached [rows] that of
+    the row's first new token.
+    """
+    new = key - cached[:, None]
+    index = new.clamp(0, among.shape[2] - 1)[:, None, :].expand(-1, query.shape[1], -1)
+    return (new < 0)[:, None, :] | among.gather(2, index) | (key[:, None, :] == query[:, :, None])

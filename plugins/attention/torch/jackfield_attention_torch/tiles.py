@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from jackfield.hookspecs import AttentionBatch, AttentionPlan
-from jackfield_attention_torch.plan import Sight, bucket_members
+from jackfield_attention_torch.plan import Sight, bucket_members, tree_sees
 
 TILE = 128  # keys; shorter ones waste less on short sequences, longer ones need fewer additions between tiles
 
@@ -36,12 +36,15 @@ class Piece:
 
     tokens      int64 [rows * q_len], where the queries stand
     positions   int64 [rows, q_len], theirs in the sequence
-    kv_lens     int64 [rows]
+    kv_lens, cached     int64 [rows], all tokens and those before the new ones
+    among       under a tree mask, see `tree_sees`
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     kv_lens: torch.Tensor
+    cached: torch.Tensor
+    among: torch.Tensor | None
     views: Mapping[Sight, TiledView]
 
 
@@ -74,17 +77,22 @@ def make_tiled_plan(
             # Lengths that are not exact are upper bounds, so of the first key that is seen nothing is known.
             earliest = int(lengths.min()) - q_len + begin if host.exact else 0
             latest = int(lengths.max()) - q_len + end - 1
+            tree = batch.mask is not None
             views = {
                 sight: _tiled_view(
-                    sight, tables[sight.group], rows, kv_lens, earliest, latest, int(lengths.max()), q_len
+                    *(sight, tables[sight.group], rows, kv_lens, earliest),
+                    *(latest if sight.causal and not tree else int(lengths.max()) - 1, q_len),
                 )
                 for sight in sights
             }
+            tokens = torch.from_numpy((starts[members][:, None] + span).reshape(-1)).to(device)
             pieces.append(
                 Piece(
-                    tokens=torch.from_numpy((starts[members][:, None] + span).reshape(-1)).to(device),
+                    tokens=tokens,
                     positions=kv_lens[:, None] - q_len + torch.from_numpy(span).to(device),
                     kv_lens=kv_lens,
+                    cached=kv_lens - q_len,
+                    among=None if batch.mask is None else batch.mask.among[tokens].view(len(members), len(span), -1),
                     views=views,
                 )
             )
@@ -97,14 +105,12 @@ def _tiled_view(
     rows: torch.Tensor,
     kv_lens: torch.Tensor,
     earliest: int,
-    latest: int,
-    longest: int,
+    last: int,
     q_len: int,
 ) -> TiledView:
-    """earliest, latest: bounds of the queries' positions; longest: of kv_lens; q_len: the rows' new tokens."""
+    """earliest: bound of the queries' positions; last: of the keys' that they see; q_len: the rows' new tokens."""
     first = 0 if sight.window is None else max(0, earliest - sight.window + 1) // TILE * TILE
-    stop = latest + 1 if sight.causal else longest
-    tiles = -(-(stop - first) // TILE)
+    tiles = -(-(last + 1 - first) // TILE)
     position = first + torch.arange(tiles * TILE, device=rows.device)
     held = torch.minimum(position, kv_lens[:, None] - 1)
     if sight.window is not None:  # a row's entries before the first key that it sees are undefined
@@ -118,7 +124,9 @@ def seen(piece: Piece, view: TiledView, sight: Sight) -> torch.Tensor:
     key = view.first + torch.arange(view.slots.shape[1], device=view.slots.device)
     query = piece.positions[:, :, None]
     found = key < piece.kv_lens[:, None, None]
-    if sight.causal:
+    if piece.among is not None:
+        found = found & tree_sees(piece.among, key.expand(len(query), -1), piece.positions, piece.cached)
+    elif sight.causal:
         found = found & (key <= query)
     if sight.window is not None:
         found = found & (key > query - sight.window)
