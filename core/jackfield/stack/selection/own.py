@@ -9,6 +9,7 @@ from __future__ import annotations
 OWN_DISTRIBUTIONS: tuple[str, ...] = (
     "jackfield-attention-flashinfer",
     "jackfield-attention-torch",
+    "jackfield-attention-triton",
     "jackfield-cache-prefix",
     "jackfield-cache-tiers",
     "jackfield-grammar-llguidance",

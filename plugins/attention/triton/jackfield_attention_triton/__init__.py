@@ -1,0 +1,1 @@
+"""Attention for NVIDIA GPUs in Triton. Nothing here imports Triton before the backend is made."""

@@ -1,0 +1,27 @@
+"""What the manifest's lists cannot say: whether Triton is installed, and what the GPU can do. Imports neither it nor torch."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from jackfield.hookspecs import DeviceDescription, Need, Problem
+
+OLDEST = (8, 0)
+"""Compute capability from which on Triton supports NVIDIA GPUs."""
+
+LARGEST_HEAD = 512
+
+
+def check(need: Need, device: DeviceDescription) -> list[Problem]:
+    """What keeps it from serving; empty: nothing."""
+    problems = []
+    if find_spec("triton") is None:
+        problems.append(
+            Problem(text="the package triton is not installed", hint='pip install "jackfield-attention-triton[triton]"')
+        )
+    if device.capability is not None and device.capability < OLDEST:
+        have, least = (".".join(map(str, number)) for number in (device.capability, OLDEST))
+        problems.append(Problem(text=f"{device.name} has compute capability {have}, Triton needs {least}"))
+    if need.head_sizes and max(need.head_sizes) > LARGEST_HEAD:
+        problems.append(Problem(text=f"heads of {max(need.head_sizes)} do not fit, at most {LARGEST_HEAD} do"))
+    return problems
