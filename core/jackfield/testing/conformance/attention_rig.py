@@ -57,8 +57,8 @@ class AttentionRig(ComputingConformance):
         return backend
 
     def possible(self, tried: Iterable[AttentionCase]) -> list[AttentionCase]:
-        """Those that its probe would let run, fewer under an interpreter, in its first dtype where they are in one that it does not claim; ends the check
-        if that is none."""
+        """Those that its probe would let run, fewer under an interpreter, in its first dtype where they are in one that it does
+        not claim; ends the check if that is none."""
         device, refusals, found = self.here(), [], []
         listed = [torch_dtype(name) for name in self.dtypes()]
         for given in thinned(tried) if self.interpreted() else tried:
