@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import LogitsProcessor, LogitsRow, RowOpen
+from jackfield.layers.to_device import to_device
 
 
 class LogitBias(LogitsProcessor):
@@ -32,7 +33,7 @@ class LogitBias(LogitsProcessor):
 
     def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         ids, values = zip(*(self._of[row] for row in rows.tolist()), strict=True)
-        added = torch.from_numpy(np.concatenate(values)).to(self._device)
+        added = to_device(np.concatenate(values), self._device)
         logits.index_put_(_places(ids, self._device), added, accumulate=True)
 
 
@@ -70,4 +71,4 @@ class MinNewTokens(LogitsProcessor):
 def _places(ids: Sequence[NDArray[np.int64]], device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Row and column indices, int64 [k] each, of ragged ids, one array a row."""
     rows = np.repeat(np.arange(len(ids)), [len(of_row) for of_row in ids])
-    return torch.from_numpy(rows).to(device), torch.from_numpy(np.concatenate(ids)).to(device)
+    return to_device(rows, device), to_device(np.concatenate(ids), device)

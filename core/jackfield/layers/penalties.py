@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import LogitsProcessor, LogitsRow, RowOpen
 from jackfield.layers.row_slots import RowSlots, with_room
+from jackfield.layers.to_device import to_device
 
 
 class AdditivePenalties(LogitsProcessor):
@@ -93,4 +94,4 @@ class RepetitionPenalty(LogitsProcessor):
 
 
 def _put(column: NDArray[np.generic], device: str) -> torch.Tensor:
-    return torch.from_numpy(column).to(device)
+    return to_device(column, device)

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from jackfield.layers.to_device import to_device
+
 
 class RowSlots:
     """Which slot a row has. Slots are given out from 0, the freed ones first, so that they stay few."""
@@ -30,7 +32,7 @@ class RowSlots:
 
     def of(self, rows: NDArray[np.int32], device: str) -> torch.Tensor:
         """int64 [n] on the device."""
-        return torch.from_numpy(self._slot[rows]).to(device)
+        return to_device(self._slot[rows], device)
 
 
 def with_room(lines: torch.Tensor, slot: int) -> torch.Tensor:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import RowOpen, SamplingRows
 from jackfield.layers.noise import streams
+from jackfield.layers.to_device import to_device
 
 GREEDY_BELOW = 1e-5
 _HOTTEST = float(np.finfo(np.float32).max)
@@ -86,4 +87,4 @@ class SamplingTable:
         )
 
     def _put(self, column: NDArray[np.generic]) -> torch.Tensor:
-        return torch.from_numpy(column).to(self.device)
+        return to_device(column, self.device)

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import TokenMasks
+from jackfield.layers.to_device import to_device
 
 _NEVER = float("-inf")
 
@@ -32,8 +33,8 @@ def apply_masks(logits: torch.Tensor, rows: NDArray[np.int32], masks: TokenMasks
         for line, mask in zip(at.tolist(), torch.from_numpy(shut), strict=True):
             logits[line].masked_fill_(mask, _NEVER)
         return
-    words = torch.from_numpy(masks.bits.view(np.int32)).to(logits.device)
+    words = to_device(masks.bits.view(np.int32), logits.device)
     places = torch.arange(32, dtype=torch.int32, device=logits.device)
     shut_there = ((words[:, :, None] >> places) & 1 == 0).flatten(1)[:, :vocab]
-    index = torch.from_numpy(at).to(logits.device)
+    index = to_device(at, logits.device)
     logits[index] = logits[index].masked_fill(shut_there, _NEVER)

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import AttentionBatch, AttentionMode, HostLengths, ModelWorkerBatch
+from jackfield.model_executor.device import Device
 from jackfield.model_executor.req_to_token import ReqToTokenTable
-from jackfield.model_executor.upload import hand_over, upload
 from jackfield.model_executor.window_table import WindowTable
 
 
@@ -44,19 +44,19 @@ def make_forward_batch(
 
     `tables`: KV group -> where its slots stand, `table` itself or one made of it. The batch has at least one row.
     """
-    device = newest.device
+    device = table.device
     n = batch.rows.size
     kv_lens = (batch.computed + batch.new_tokens).astype(np.int32)
     if batch.token_ids.size == n:  # one new token in every row: nothing is ragged
         mode, max_q = AttentionMode.DECODE, 1
-        q_lens, last, q_starts = _one_each(n, device)
+        q_lens, last, q_starts = _one_each(n, device.torch_device)
         rows, positions = batch.rows, batch.computed.astype(np.int64)
     else:
         q_lens = batch.new_tokens.astype(np.int32)
         mode, max_q = attention_mode(q_lens), int(q_lens.max())
         starts = np.zeros(n + 1, dtype=np.int32)
         np.cumsum(q_lens, out=starts[1:])
-        last, q_starts = starts[1:].astype(np.int64) - 1, hand_over(starts, device)
+        last, q_starts = starts[1:].astype(np.int64) - 1, device.hand_over(starts)
         rows = np.repeat(batch.rows, q_lens)
         positions = np.arange(starts[-1]) + np.repeat(batch.computed - starts[:-1], q_lens)
 
@@ -69,13 +69,13 @@ def make_forward_batch(
             other.look_up(batch.rows, batch.computed, kv_lens)
             slots[id(other)] = other.translate(out_slots)
     return ForwardBatch(
-        ids=_ids(batch, last, newest),
-        positions=hand_over(positions, device),
+        ids=_ids(batch, last, newest, device),
+        positions=device.hand_over(positions),
         attention=AttentionBatch(
             mode=mode,
-            rows=upload(batch.rows, device, np.int32),
+            rows=device.upload(batch.rows, np.int32),
             q_starts=q_starts,
-            kv_lens=hand_over(kv_lens, device),
+            kv_lens=device.hand_over(kv_lens),
             out_slots={group: slots[id(other)] for group, other in tables.items()},
             # This worker never makes fewer tokens than it was asked for, so its `computed` is exact also where the
             # scheduler, which may be a step behind, knows an upper bound only.
@@ -84,7 +84,7 @@ def make_forward_batch(
             max_kv=int(kv_lens.max()),
         ),
         sampled=sampled,
-        last_tokens=None if every else hand_over(last[sampled], device),
+        last_tokens=None if every else device.hand_over(last[sampled]),
     )
 
 
@@ -93,21 +93,20 @@ def _one_each(n: int, device: torch.device) -> tuple[NDArray[np.int32], NDArray[
     """Lengths of n rows with one new token each, where these stand, and the rows' starts on the device: to be read only."""
     q_lens, last = np.ones(n, dtype=np.int32), np.arange(n)
     q_lens.flags.writeable = last.flags.writeable = False
-    return q_lens, last, hand_over(np.arange(n + 1, dtype=np.int32), device)
+    return q_lens, last, torch.arange(n + 1, dtype=torch.int32, device=device)
 
 
-def _ids(batch: ModelWorkerBatch, last: NDArray[np.int64], newest: torch.Tensor) -> torch.Tensor:
+def _ids(batch: ModelWorkerBatch, last: NDArray[np.int64], newest: torch.Tensor, device: Device) -> torch.Tensor:
     """int64 [tokens]; last [n]: where each row's last new token stands, which is the newest one where it is relayed."""
-    device = newest.device
     ids = batch.token_ids.astype(np.int64)
     if not np.count_nonzero(batch.relay):
-        return hand_over(ids, device)
+        return device.hand_over(ids)
     to, rows = last[batch.relay], batch.rows[batch.relay]
-    if device.type == "cpu":
+    if device.host:
         ids[to] = newest.numpy()[rows]
-        return hand_over(ids, device)
-    there = hand_over(ids, device)
-    there[upload(to, device, np.int64)] = newest[upload(rows, device, np.int64)]
+        return device.hand_over(ids)
+    there = device.hand_over(ids)
+    there[device.upload(to, np.int64)] = newest[device.upload(rows, np.int64)]
     return there
 
 

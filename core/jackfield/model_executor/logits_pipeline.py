@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import LogitsProcessor, LogitsRow, ProcessorSource, RowOpen
 from jackfield.layers.logit_bias import LogitBias, MinNewTokens
 from jackfield.layers.penalties import AdditivePenalties, RepetitionPenalty
+from jackfield.layers.to_device import to_device
 
 Wanted = Callable[[RowOpen], Any]
 """The parameters with which a row asks for a processor; None: it does not ask."""
@@ -128,7 +129,7 @@ class LogitsPipeline:
             if stage.source is None and len(at) == len(rows):
                 stage.processor.apply(logits, rows, positions)
                 continue
-            index = torch.from_numpy(at).to(self._device)
+            index = to_device(at, self._device)
             part = logits[index]  # a copy: what fails by half is forgotten
             if stage.source is None:
                 stage.processor.apply(part, rows[at], positions[at])
@@ -144,7 +145,7 @@ class LogitsPipeline:
             if stage.count and len(at := stage.of(rows, self._good(rows))):
                 whole = stage.source is None and len(at) == len(rows)
                 # A plugin gets a copy: what was drawn is not its to change.
-                mine = ids if whole else ids[torch.from_numpy(at).to(self._device)]
+                mine = ids if whole else ids[to_device(at, self._device)]
                 self._guarded(stage, rows[at].tolist(), partial(stage.processor.tokens, rows[at], mine))
 
     def _good(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:

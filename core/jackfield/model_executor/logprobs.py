@@ -5,7 +5,7 @@ The values are the log-softmax of the model's raw logits in float32. Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Logprobs, ModelWorkerBatch, RowOpen
-from jackfield.model_executor.upload import upload
+from jackfield.layers.to_device import to_device
 
 SLICE_ELEMENTS = 1 << 24
 """Most logits of prompt tokens at once: a prompt's length times the vocabulary is never held."""
@@ -21,7 +21,7 @@ SLICE_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """On the device, or after `to_host` on the way to the host. n entries.
+    """On the device, or after `arrive` on the host. n entries.
 
     chosen       float32 [n]
     top_values   float32 [n, t]; top_ids int64 [n, t]
@@ -54,13 +54,9 @@ class Entries:
             ids_values=torch.cat([part.ids_values for part in parts]),
         )
 
-    def moved(self, to_host: Callable[[torch.Tensor], torch.Tensor]) -> Entries:
-        return Entries(
-            chosen=to_host(self.chosen),
-            top_values=to_host(self.top_values),
-            top_ids=to_host(self.top_ids),
-            ids_values=to_host(self.ids_values),
-        )
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All of them, in the order of the fields."""
+        return self.chosen, self.top_values, self.top_ids, self.ids_values
 
 
 @dataclass(kw_only=True)
@@ -89,8 +85,8 @@ class StepEntries:
     def add_prompt(self, hidden: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """The prompt's entries, a slice of the vocabulary projection at a time. hidden [tokens, size]."""
         device = hidden.device
-        places, targets = upload(self.places, device, "int64"), upload(self.targets, device, "int64")
-        ids = upload(self.ids[self.owners], device, "int64")
+        places, targets = to_device(self.places, device), to_device(self.targets, device)
+        ids = to_device(self.ids[self.owners], device)
         for begin in range(0, len(self.places), self.slice_rows):
             part = slice(begin, begin + self.slice_rows)
             logits = head(hidden.index_select(0, places[part]))
@@ -99,25 +95,30 @@ class StepEntries:
     def keep_raw(self, logits: torch.Tensor) -> None:
         """Before anything shapes them: float32 [m, vocab] of the sampled rows."""
         if len(self.sampled):
-            self._raw = logits.index_select(0, upload(self.sampled, logits.device, "int64"))
+            self._raw = logits.index_select(0, to_device(self.sampled, logits.device))
 
     def add_sampled(self, tokens: torch.Tensor, sampled_rows: NDArray[np.int64]) -> None:
         """tokens int64 [m], negative where a row failed; sampled_rows int64 [m]: batch index of each."""
         if self._raw is None:
             return
         device = tokens.device
-        at = upload(self.sampled, device, "int64")
-        ids = upload(self.ids[sampled_rows[self.sampled]], device, "int64")
+        at = to_device(self.sampled, device)
+        ids = to_device(self.ids[sampled_rows[self.sampled]], device)
         self._parts.append(Entries.of(self._raw, tokens[at].clamp(min=0), self.top, ids))
         self._raw = None
 
-    def to_host(self, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.device | None:
-        """Start the copies; `result` is to be asked for when they have ended. Returns where they come from, if any."""
+    def leave(self) -> tuple[torch.Tensor, ...]:
+        """What is to be copied to the host, and then given to `arrive`; nothing where there is no entry."""
         if not self._parts:
-            return None
-        joined = Entries.joined(self._parts)
-        self._parts = [joined.moved(move)]
-        return joined.chosen.device
+            return ()
+        self._parts = [Entries.joined(self._parts)]
+        return self._parts[0].tensors()
+
+    def arrive(self, tensors: Sequence[torch.Tensor]) -> None:
+        """The copies of what `leave` gave, whose contents are there before `result` is asked for."""
+        if self._parts:
+            chosen, top_values, top_ids, ids_values = tensors
+            self._parts = [Entries(chosen=chosen, top_values=top_values, top_ids=top_ids, ids_values=ids_values)]
 
     def result(self, sampled_rows: NDArray[np.int64], failed: NDArray[np.bool_]) -> Logprobs:
         """failed [n]: rows without entries."""

@@ -7,13 +7,17 @@ operating system that overcommits would end the process later instead.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
 from jackfield.hookspecs import InsufficientMemory
 
-__all__ = ["InsufficientMemory", "available_bytes", "gib", "pool_tokens", "set_aside"]
+if TYPE_CHECKING:
+    from jackfield.model_executor.device import Device
+
+__all__ = ["InsufficientMemory", "available_bytes", "gib", "host_available", "pool_tokens", "set_aside"]
 
 CPU_SHARE = 0.2  # of the memory available after the weights are loaded: the machine has other uses for it
 CPU_MOST_TOKENS = 65536  # more is rarely used on a CPU, and costs start-up time and memory all the same
@@ -54,11 +58,13 @@ def pool_tokens(*, wanted: int | None, page_size: int, page_bytes: int, availabl
     return tokens
 
 
-def available_bytes(device: torch.device) -> int:
-    """Bytes that could be allocated now. On a CPU the smaller of what the machine and the container's limit leave."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free
+def available_bytes(device: Device) -> int:
+    """Bytes that could be allocated there now."""
+    return device.memory().free
+
+
+def host_available() -> int:
+    """Bytes of the host's memory that could be allocated now: the smaller of what the machine and the container's limit leave."""
     machine = int(psutil.virtual_memory().available)
     container = cgroup_available(Path("/sys/fs/cgroup"))
     return machine if container is None else min(machine, container)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import ModelWorkerBatch
-from jackfield.model_executor.upload import upload
+from jackfield.model_executor.device import Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class TokenTypes:
         return np.concatenate(parts).astype(np.int64)
 
 
-def pooled_rows(batch: ModelWorkerBatch, types: TokenTypes, device: torch.device) -> PooledRows:
+def pooled_rows(batch: ModelWorkerBatch, types: TokenTypes, device: Device) -> PooledRows:
     """Of a batch with `pool`, and at least one row."""
     assert batch.pool is not None
     rows = np.flatnonzero(batch.pool).astype(np.int64)
@@ -60,13 +60,13 @@ def pooled_rows(batch: ModelWorkerBatch, types: TokenTypes, device: torch.device
     starts = np.concatenate([[0], np.cumsum(lengths)])
     tokens = None
     if len(rows) < len(batch.rows):
-        tokens = upload(np.flatnonzero(np.repeat(batch.pool, batch.new_tokens)), device, np.int64)
+        tokens = device.upload(np.flatnonzero(np.repeat(batch.pool, batch.new_tokens)), np.int64)
     found = types.of(batch)
     return PooledRows(
         rows=rows,
         tokens=tokens,
-        starts=upload(starts, device, np.int64),
-        token_types=None if found is None else upload(found, device, np.int64),
+        starts=device.upload(starts, np.int64),
+        token_types=None if found is None else device.upload(found, np.int64),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import Launched, SamplingRows, WorkerResult
+from jackfield.model_executor.device import Device
 from jackfield.model_executor.logprobs import StepEntries
 
 NOT_FINITE = "the model's output is not a number (NaN or infinity); the request was stopped"
-_POLL_SECONDS = 2e-4
 
 
 class TorchLaunched(Launched):
@@ -80,6 +79,7 @@ class TorchResult:
 
     def __init__(
         self,
+        device: Device,
         num_rows: int,
         sampled: NDArray[np.int64],
         tokens: torch.Tensor | None,
@@ -90,27 +90,25 @@ class TorchResult:
         pooled_rows: NDArray[np.int64] | None = None,
     ) -> None:
         self._refused = refused
-        self._pooled = None if pooled is None else _to_host(pooled)
         self._pooled_rows = pooled_rows
         self._num_rows = num_rows
         self._failed = dict(failed or {})
         self._sampled = sampled
-        self._tokens = None if tokens is None else _to_host(tokens)
         self._entries = entries
-        device = next((one.device for one in (tokens, pooled) if one is not None), None)
+        own = [one for one in (tokens, pooled) if one is not None]
+        more = () if entries is None else entries.leave()
+        self._download = device.download([*own, *more])
+        arriving = iter(self._download.tensors)
+        self._tokens = None if tokens is None else next(arriving)
+        self._pooled = None if pooled is None else next(arriving)
         if entries is not None:
-            device = entries.to_host(_to_host) or device
-        self._copied: torch.Event | None = None
-        if device is not None and device.type == "cuda":
-            self._copied = torch.Event(device)
-            self._copied.record()
+            entries.arrive(tuple(arriving))
 
     def ready(self) -> bool:
-        return self._copied is None or self._copied.query()
+        return self._download.ready()
 
     def result(self, timeout: float | None = None) -> WorkerResult:
-        if self._copied is not None:
-            self._wait(self._copied, timeout)
+        self._download.wait(timeout)
         if self._plain and (drawn := self._drawn()).min() >= 0:
             return WorkerResult(tokens=drawn.astype(np.int32), starts=np.arange(len(drawn) + 1, dtype=np.int32))
         counts = np.zeros(self._num_rows, dtype=np.int32)
@@ -154,20 +152,3 @@ class TorchResult:
     def _drawn(self) -> NDArray[np.int64]:
         assert self._tokens is not None
         return self._tokens.numpy()
-
-    @staticmethod
-    def _wait(event: torch.Event, timeout: float | None) -> None:
-        if timeout is None:
-            event.synchronize()
-            return
-        deadline = time.monotonic() + timeout
-        while not event.query():  # an event cannot be waited for with a limit
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"the step did not end within {timeout} s")
-            time.sleep(_POLL_SECONDS)
-
-
-def _to_host(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.device.type == "cpu":
-        return tensor
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)

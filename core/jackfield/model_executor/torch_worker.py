@@ -26,6 +26,7 @@ from jackfield.layers.sampler import SamplingTable
 from jackfield.layers.token_mask import apply_masks
 from jackfield.model_executor.attention_phases import AttentionPhases
 from jackfield.model_executor.batch_check import check_batch
+from jackfield.model_executor.device import Device, open_device
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
 from jackfield.model_executor.forward_batch import make_forward_batch
 from jackfield.model_executor.kv_mover import TorchMover
@@ -40,7 +41,6 @@ from jackfield.model_executor.pooled import TokenTypes, pooled_rows
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.results import TorchLaunched, TorchResult
 from jackfield.model_executor.row_states import RowStates
-from jackfield.model_executor.upload import upload
 from jackfield.model_executor.window_table import WindowTable
 
 logger = logging.getLogger(__name__)
@@ -52,14 +52,15 @@ class TorchWorker(ModelWorker):
     kv    group name -> the KV cache's tensors; None once closed
     """
 
-    def __init__(self, context: WorkerContext) -> None:
-        """Load the model, allocate the KV pool, make the attention backends.
+    def __init__(self, context: WorkerContext, on: Device | None = None) -> None:
+        """Load the model, allocate the KV pool, make the attention backends. on: None: the device of `context.device`.
 
         Raises ModelSourceError or UnsupportedModel for a checkpoint, InsufficientMemory for a pool that does not fit,
         ValueError for a context that this worker does not do.
         """
         stack = _stack_of(context)
-        device, dtype = torch.device(context.device), torch_dtype(context.dtype)
+        there = open_device(torch.device(context.device)) if on is None else on
+        device, dtype = there.torch_device, torch_dtype(context.dtype)
         kv_dtype = dtype if context.kv_dtype is None else torch_dtype(context.kv_dtype)
         shape = stack.shape
         ops = stack.ops(
@@ -89,7 +90,7 @@ class TorchWorker(ModelWorker):
             kv_dtype=kv_dtype,
             page_size=context.page_size,
             wanted=context.max_total_tokens,
-            available=available_bytes(device),
+            available=available_bytes(there),
             device=device,
             window_pool=context.window_pool,
             max_running=context.max_running,
@@ -119,7 +120,7 @@ class TorchWorker(ModelWorker):
             sizes.bytes / 2**20,
             device,
         )
-        self._table = ReqToTokenTable(max_rows, context.max_context, device)
+        self._table = ReqToTokenTable(max_rows, context.max_context, there)
         self._window: WindowTable | None = None
         if sizes.window is not None:
             self._window = WindowTable(
@@ -152,7 +153,7 @@ class TorchWorker(ModelWorker):
             model, ops, attention, context.pooling, own_pool=shape.pooling is not None
         )
         self._ops = ops
-        self._device = device
+        self._device = there
         self._rows = RowStates(max_rows)
         self._newest = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self._sampling = SamplingTable(max_rows, shape.vocab_size, device=str(device))
@@ -240,11 +241,17 @@ class TorchWorker(ModelWorker):
         self._sampled = step.order
         if step.refused:
             rows, owners = step.rows[step.sampled], step.owners[step.sampled]
-            self._newest[upload(rows[self._rows.sampled(rows, owners)], self._device, "int64")] = 0
-            return TorchResult(step.rows.size, step.sampled, None, refused=step.refused)
+            self._newest[self._device.upload(rows[self._rows.sampled(rows, owners)], "int64")] = 0
+            return TorchResult(self._device, step.rows.size, step.sampled, None, refused=step.refused)
         if step.logits is None or step.sampling is None:
             return TorchResult(
-                step.rows.size, step.sampled, None, step.entries, pooled=step.pooled, pooled_rows=step.pooled_rows
+                self._device,
+                step.rows.size,
+                step.sampled,
+                None,
+                step.entries,
+                pooled=step.pooled,
+                pooled_rows=step.pooled_rows,
             )
         if step.entries is not None:
             step.entries.keep_raw(step.logits)
@@ -258,16 +265,17 @@ class TorchWorker(ModelWorker):
         step.logits = step.sampling = None
         still = self._rows.sampled(rows, owners)
         self._relay(tokens, rows, still)
-        return TorchResult(step.rows.size, step.sampled, tokens, step.entries, self._failed(step, still))
+        failed = self._failed(step, still)
+        return TorchResult(self._device, step.rows.size, step.sampled, tokens, step.entries, failed)
 
     def _relay(self, tokens: torch.Tensor, rows: NDArray[np.int32], still: NDArray[np.bool_]) -> None:
         """Keep what was drawn for the rows that are `still` those of their requests. A row that failed relays token 0, if a step
         after it is in flight already: an id like any other, never kept."""
-        if self._device.type == "cpu" and not self._logits.asked:
+        if self._device.host and not self._logits.asked:
             self._newest.numpy()[rows[still]] = np.maximum(tokens.numpy()[still], 0)
             return
-        newest = tokens.clamp(min=0)[upload(still.nonzero()[0], self._device, "int64")]
-        self._newest[upload(rows[still], self._device, "int64")] = newest
+        newest = tokens.clamp(min=0)[self._device.upload(still.nonzero()[0], "int64")]
+        self._newest[self._device.upload(rows[still], "int64")] = newest
         self._logits.tokens(rows[still], newest)
 
     def _failed(self, step: TorchLaunched, live: NDArray[np.bool_]) -> dict[int, str]:
@@ -289,8 +297,7 @@ class TorchWorker(ModelWorker):
             return
         self._runner = self.kv = None
         del self._ops, self._table, self._tables, self._window, self._newest, self._sampling, self._logits
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._device.empty_cache()
 
 
 def _stack_of(context: WorkerContext) -> WorkerStack:

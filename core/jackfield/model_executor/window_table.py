@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import WindowWrites
 from jackfield.model_executor.req_to_token import ReqToTokenTable
-from jackfield.model_executor.upload import upload
 
 
 class WindowTable:
@@ -28,8 +27,8 @@ class WindowTable:
     def apply(self, writes: WindowWrites) -> None:
         """Changes of the map. Their bounds are the caller's to check."""
         if writes.pages.size:
-            device = self.slots.device
-            self._page_of[upload(writes.pages, device, np.int64)] = upload(writes.window_pages, device, np.int32)
+            upload = self._table.device.upload
+            self._page_of[upload(writes.pages, np.int64)] = upload(writes.window_pages, np.int32)
 
     def translate(self, slots: torch.Tensor) -> torch.Tensor:
         """The slots of the window pool for these slots, int64 [n] both."""
@@ -37,12 +36,14 @@ class WindowTable:
 
     def look_up(self, rows: NDArray[np.int32], computed: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
         """Bring `slots` up to date for rows that compute tokens computed .. ends - 1; int32 [n]."""
-        device = self.slots.device
+        upload = self._table.device.upload
         first = np.maximum(computed.astype(np.int64) - (self.tokens - 1), 0)
         lengths = ends - first
         total = int(lengths.sum())
-        counts = upload(lengths, device, np.int64)
-        shift = upload(first - (np.cumsum(lengths) - lengths), device, np.int64)
-        row = torch.repeat_interleave(upload(rows, device, np.int64), counts, output_size=total)
-        position = torch.arange(total, device=device) + torch.repeat_interleave(shift, counts, output_size=total)
+        counts = upload(lengths, np.int64)
+        shift = upload(first - (np.cumsum(lengths) - lengths), np.int64)
+        row = torch.repeat_interleave(upload(rows, np.int64), counts, output_size=total)
+        position = torch.arange(total, device=self.slots.device) + torch.repeat_interleave(
+            shift, counts, output_size=total
+        )
         self.slots[row, position] = self.translate(self._table.slots[row, position].long()).int()

@@ -11,6 +11,7 @@ import torch
 
 from jackfield.hookspecs import AttentionMode, ModelWorkerBatch, RowOpen, RowWrites, WorkerLimits
 from jackfield.model_executor.batch_check import InvalidBatch, check_batch
+from jackfield.model_executor.device import CpuDevice
 from jackfield.model_executor.forward_batch import attention_mode, make_forward_batch
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.row_states import RowStates
@@ -141,7 +142,7 @@ def test_a_refused_batch_changes_no_row() -> None:
 
 
 def test_writes_go_run_by_run() -> None:
-    table = ReqToTokenTable(4, 8, torch.device("cpu"))
+    table = ReqToTokenTable(4, 8, CpuDevice())
     table.apply(RowWrites(rows=ints(2, 1, 2), starts=ints(0, 3, 6), lengths=ints(3, 2, 2), slots=ints(*range(10, 17))))
     assert table.slots[2].tolist() == [10, 11, 12, 0, 0, 0, 15, 16]
     assert table.slots[1].tolist() == [0, 0, 0, 13, 14, 0, 0, 0]
@@ -152,7 +153,7 @@ def test_writes_go_run_by_run() -> None:
 
 
 def test_forward_batch_fields() -> None:
-    table = ReqToTokenTable(6, 32, torch.device("cpu"))
+    table = ReqToTokenTable(6, 32, CpuDevice())
     step = batch()
     table.apply(step.writes)
     newest = torch.tensor([0, 77, 0, 55, 0, 0])
@@ -177,7 +178,7 @@ def test_the_batch_is_only_read() -> None:
     step = batch()
     for array in (step.rows, step.new_tokens, step.computed, step.token_ids, step.relay, step.sample):
         array.flags.writeable = False
-    table = ReqToTokenTable(6, 32, torch.device("cpu"))
+    table = ReqToTokenTable(6, 32, CpuDevice())
     table.apply(replace(step).writes)
     make_forward_batch(step, table, torch.tensor([0, 77, 0, 0, 0, 0]), {"full": table})
     assert step.token_ids.tolist() == [10, 11, 12, 0]

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jackfield.model_executor.device import CpuDevice
 from jackfield.model_executor.memory import (
     CPU_MOST_TOKENS,
     InsufficientMemory,
@@ -92,4 +93,4 @@ def test_the_older_control_groups_are_read_too(tmp_path: Path) -> None:
 
 
 def test_this_machine_has_memory() -> None:
-    assert available_bytes(CPU) > 2**20
+    assert available_bytes(CpuDevice()) > 2**20

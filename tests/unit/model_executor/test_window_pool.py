@@ -10,6 +10,7 @@ import torch
 
 from jackfield.hookspecs import NHD_PAGED, KVGroup, WindowWrites
 from jackfield.managers.scheduler.window import most_held
+from jackfield.model_executor.device import CpuDevice
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.memory import InsufficientMemory
 from jackfield.model_executor.pool_sizes import PoolSizes, pool_sizes
@@ -108,7 +109,7 @@ def test_what_does_not_fit_is_refused_with_its_numbers() -> None:
 
 def test_rows_find_their_slots_from_the_window_on() -> None:
     """Page 4, window 6: two rows over scattered pages; entries before what a query sees stay as they were."""
-    table = ReqToTokenTable(3, 24, CPU)
+    table = ReqToTokenTable(3, 24, CpuDevice())
     pages = {1: [9, 2, 5, 7], 2: [3, 8]}
     for row, held in pages.items():
         for i, page in enumerate(held):

@@ -1,0 +1,91 @@
+"""On a device that runs beside the host, TorchWorker waits nowhere but for a result: shown by the order of what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from jackfield.hookspecs import LogprobSpec, SamplingRows, WorkerContext
+from jackfield.layers.sampling import sample_on_device
+from jackfield.model_executor.torch_worker import TorchWorker
+from jackfield.testing.fake_device import FakeDevice
+from jackfield.testing.worker_driver import Advance, WorkerDriver
+from jackfield_ops_torch.ops import TorchOps
+
+MakeContext = Callable[..., WorkerContext]
+PROMPTS = [[5, 6, 7, 8, 9], [40, 41], [60, 61, 62, 63, 64, 65, 66, 67, 68]]
+
+
+class DeviceOps(TorchOps):
+    """Samples as on a GPU, where the tensors of the test lie on the CPU."""
+
+    def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+        return sample_on_device(logits, rows)
+
+
+def driven(context: MakeContext, checkpoint: Any, device: FakeDevice, **changes: Any) -> WorkerDriver:
+    made = context(checkpoint, stack_changes={"ops": lambda fields: DeviceOps()}, **changes)
+    return WorkerDriver(TorchWorker(made, device), seed=3)
+
+
+@pytest.mark.parametrize("checkpoint", ["llama", "mistral"])
+def test_nothing_waits_between_a_launch_and_its_result(
+    worker_context: MakeContext, request: pytest.FixtureRequest, checkpoint: str
+) -> None:
+    reference, device = request.getfixturevalue(checkpoint), FakeDevice()
+    driver = driven(worker_context, reference, device, page_size=4)
+    requests = [driver.open(prompt) for prompt in PROMPTS]
+    for step in range(5):
+        full = [Advance(request=one) for one in requests]
+        begin = len(device.log)
+        with device.watch():
+            pending = driver.worker.sample(driver.launch(*full))
+            assert not [line for line in device.log[begin:] if line.startswith(("wait", "synchronise"))]
+        result = pending.result()
+        assert device.log[-1] == f"wait {step + 1}"
+        for i, one in enumerate(requests):
+            one.tokens += result.tokens[result.starts[i] : result.starts[i + 1]].tolist()
+    assert [one.output for one in requests] == [reference.greedy(prompt, 5) for prompt in PROMPTS]
+
+
+def test_a_step_is_enqueued_before_the_result_of_the_one_before_is_waited_for(
+    worker_context: MakeContext, llama: Any
+) -> None:
+    """Two launches in flight: the second takes its tokens from the device."""
+    device = FakeDevice()
+    driver = driven(worker_context, llama, device)
+    requests = [driver.open(prompt) for prompt in PROMPTS]
+    outputs: list[list[int]] = [[] for _ in requests]
+    with device.watch():
+        pending = driver.worker.sample(driver.launch(*[Advance(request=one) for one in requests]))
+        for step in range(2, 7):
+            launched = driver.launch(*[Advance(request=one, new=1, relay=True) for one in requests])
+            device.mark(f"launched {step}")
+            for i, token in enumerate(pending.result().tokens):
+                outputs[i].append(int(token))
+            pending = driver.worker.sample(launched)
+        for i, token in enumerate(pending.result().tokens):
+            outputs[i].append(int(token))
+    assert outputs == [llama.greedy(prompt, 6) for prompt in PROMPTS]
+    told = [line for line in device.log if line.startswith(("wait", "mark", "download"))]
+    assert told[:4] == ["download 1", "mark launched 2", "wait 1", "download 2"]
+    assert told[-1] == "wait 6"
+    for step in range(2, 7):
+        assert device.log.index(f"mark launched {step}") < device.log.index(f"wait {step - 1}")
+
+
+def test_log_probabilities_arrive_with_the_tokens(worker_context: MakeContext, llama: Any) -> None:
+    device = FakeDevice()
+    driver = driven(worker_context, llama, device)
+    one = driver.open(PROMPTS[0], logprobs=LogprobSpec(top=2, prompt_start=1, prompt_end=5))
+    with device.watch():
+        pending = driver.worker.sample(driver.launch(Advance(request=one)))
+    assert not [line for line in device.log if line.startswith(("wait", "synchronise"))]
+    result = pending.result()
+    assert result.logprobs is not None
+    wanted = torch.log_softmax(llama.logits([*PROMPTS[0]]), dim=-1)
+    chosen = [float(wanted[at, token]) for at, token in enumerate([*PROMPTS[0][1:], int(result.tokens[0])])]
+    assert result.logprobs.chosen.tolist() == pytest.approx(chosen, abs=1e-4)
