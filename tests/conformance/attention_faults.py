@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from jackfield.hookspecs import AttentionBatch, AttentionContext, AttentionLayer, BatchFault
+from jackfield.hookspecs import AttentionBatch, AttentionContext, AttentionLayer, BatchFault, GraphShape
 from tests.conformance.plain_attention import PlainAttention, Plan
 
 
@@ -310,3 +310,45 @@ class RefusesMixed(PlainAttention):
         if batch.mode.value == "mixed":
             raise BatchFault("no mixed batches")
         return super().plan(batch)
+
+
+class FreezesTheFirstBatch(PlainAttention):
+    """Looks up the graph's first batch, and takes it for all."""
+
+    def in_graph(self, plan: Any) -> None:
+        if not plan.spans:
+            super().in_graph(plan)
+
+
+class RefreshReadsLengths(PlainAttention):
+    """`item` waits for the device."""
+
+    def refresh(self, plan: Any, batch: AttentionBatch) -> None:
+        assert int(batch.kv_lens.max()) >= 1
+        super().refresh(plan, batch)
+
+
+class TrustsUpperBoundsInGraphs(PlainAttention):
+    def in_graph(self, plan: Any) -> None:
+        super().in_graph(plan)
+        lengths = plan.batch.host.kv_lens.tolist()
+        plan.spans = [(*span[:3], length) for span, length in zip(plan.spans, lengths, strict=True)]
+
+
+class PadsIntoTheLastSlot(PlainAttention):
+    """Writes padding where the last real token stands, one slot further."""
+
+    def in_graph(self, plan: Any) -> None:
+        super().in_graph(plan)
+        slots = plan.batch.out_slots
+        plan.out_slots = {name: torch.where(one == 0, one.max() + 1, one) for name, one in slots.items()}
+
+
+class GraphsShareAPlan(PlainAttention):
+    """Keeps one plan for all graphs."""
+
+    kept: Plan | None = None
+
+    def plan_graph(self, batch: AttentionBatch, shape: GraphShape) -> Plan:
+        self.kept = self.kept or super().plan_graph(batch, shape)
+        return self.kept

@@ -15,6 +15,7 @@ from jackfield.hookspecs import (
     AttentionLayer,
     AttentionPlan,
     BatchFault,
+    GraphShape,
     KVTensors,
 )
 from jackfield.model_executor.dtypes import as_stored
@@ -23,7 +24,9 @@ from jackfield.model_executor.dtypes import as_stored
 class Plan(AttentionPlan):
     """spans: (first token, token behind the last, row, true length) of each row."""
 
-    __slots__ = ("among", "out_slots", "spans")
+    __slots__ = ("among", "batch", "out_slots", "spans")
+
+    batch: AttentionBatch
 
     def __init__(
         self,
@@ -47,6 +50,19 @@ class PlainAttention(AttentionBackend):
 
     def bind(self, kv: Mapping[str, KVTensors]) -> None:
         self.kv = kv
+
+    def plan_graph(self, batch: AttentionBatch, shape: GraphShape) -> Plan:
+        plan = Plan([], batch.out_slots)
+        plan.batch = batch
+        return plan
+
+    def in_graph(self, plan: AttentionPlan) -> None:
+        plan = cast(Plan, plan)
+        columns = zip(plan.batch.rows.tolist(), plan.batch.kv_lens.tolist(), strict=True)
+        plan.spans = [(i, i + 1, row, length) for i, (row, length) in enumerate(columns)]
+
+    def refresh(self, plan: AttentionPlan, batch: AttentionBatch) -> None:
+        cast(Plan, plan).batch = batch
 
     def plan(self, batch: AttentionBatch) -> Plan:
         if len(batch.host.q_lens) > self.most_rows:

@@ -21,7 +21,7 @@ ROW = ManifestRow(
     devices=("cpu", "cuda"),
     dtypes=("float32", "bfloat16"),
     layouts=("nhd-paged",),
-    features=("window", "soft_cap", "mixed", "non_causal", "tree_mask", "kv:bfloat16", "kv:fp8_e5m2"),
+    features=("window", "soft_cap", "mixed", "non_causal", "graph", "tree_mask", "kv:bfloat16", "kv:fp8_e5m2"),
 )
 
 
@@ -80,6 +80,11 @@ FAULTS: dict[type[PlainAttention], str] = {
     faults.SortsTheBatchInPlace: "test_inputs_untouched",
     faults.ScalesQueriesInPlace: "test_inputs_untouched",
     faults.ReadsLengthsInPlan: "test_plan_does_not_wait",
+    faults.FreezesTheFirstBatch: "test_graph",
+    faults.RefreshReadsLengths: "test_graph",
+    faults.TrustsUpperBoundsInGraphs: "test_graph",
+    faults.PadsIntoTheLastSlot: "test_graph",
+    faults.GraphsShareAPlan: "test_graphs_side_by_side",
     faults.NeedsBothPhases: "test_one_phase",
     faults.ForgetsTheMaximum: "test_large_scores",
     faults.TakesTokensForNeighbours: "test_parts_of_one_product",

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from jackfield.config.arg_types import (
+    BatchSizes,
     ChunkSize,
     Dtype,
     FilePath,
@@ -240,6 +241,22 @@ class ArgFields(BaseModel):
     )
     max_skips: Annotated[Positive, Option(SCHEDULING, "STEPS")] = Field(
         default=1000, description="Steps in which the policy may pass a waiting request over before it must run next."
+    )
+
+    disable_cuda_graph: Annotated[Switch, Option(SCHEDULING)] = Field(
+        default=False,
+        description="Run decode steps without recorded graphs; a CPU has none, nor have plugins that do not declare the feature "
+        "graph.",
+    )
+    cuda_graph_bs: Annotated[BatchSizes, Option(SCHEDULING, "N")] = Field(
+        default=(),
+        description="Batch size for which decode steps are recorded, smaller batches being padded; may be repeated. Not given: "
+        "1, 2, 4 and every eighth up to --cuda-graph-max-bs.",
+    )
+    cuda_graph_max_bs: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(
+        default=None,
+        description="Largest batch size for which decode steps are recorded; not given: 256, or --max-running-requests if it "
+        "is less.",
     )
 
     request_waiting_timeout: Annotated[Seconds | None, Option(SCHEDULING, "SECONDS")] = Field(

@@ -81,6 +81,11 @@ def canonical_options(value: object) -> object:
     return canonical
 
 
+def whole_number(value: object) -> object:
+    """Digits in a list of names stand for a number."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
 def _chunk_size(value: int) -> int:
     if value < 1 and value != CHUNKING_OFF:
         raise ValueError(f"{value} is no chunk size: at least 1, or {CHUNKING_OFF} for prompts that are never cut")
@@ -118,6 +123,7 @@ Origin = Annotated[str, AfterValidator(_origin)]
 Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+BatchSizes = Annotated[tuple[Annotated[int, BeforeValidator(whole_number), Field(ge=1)], ...], BeforeValidator(several)]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
 Fraction = Annotated[float, Strict(), AfterValidator(_fraction)]
 CHUNKING_OFF = -1

@@ -145,7 +145,7 @@ def _shape(name: str, bare: Any) -> tuple[Shape, tuple[str, ...]]:
         item = _strip(get_args(bare)[0])[0]
         if item is PluginUse:
             return Shape.USES, ()
-        if item is str:
+        if item in (str, int):
             return Shape.NAMES, ()
         if item is Path:
             return Shape.PATHS, ()

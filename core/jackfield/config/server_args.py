@@ -90,6 +90,18 @@ class ServerArgs(LimitFields, ArgFields):
                     "chunked_prefill_size",
                     "max_prefill_tokens",
                 )
+        if self.disable_cuda_graph and (self.cuda_graph_bs or self.cuda_graph_max_bs):
+            raise _contradiction(
+                "sizes of graphs that are switched off have no effect: leave them out",
+                "disable_cuda_graph",
+                *(name for name in ("cuda_graph_bs", "cuda_graph_max_bs") if getattr(self, name)),
+            )
+        if self.cuda_graph_bs and self.cuda_graph_max_bs:
+            raise _contradiction(
+                "with the sizes named one by one, a largest one would have no effect: leave it out",
+                "cuda_graph_bs",
+                "cuda_graph_max_bs",
+            )
         if self.attention_backend and self.prefill_attention_backend and self.decode_attention_backend:
             raise _contradiction(
                 "with a plugin named for prefill and one for decode, the one for both would have no effect: leave it out",

@@ -40,6 +40,11 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+def _part(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The fields that begin so, without their beginning."""
+    return {field.removeprefix(prefix): value for field, value in state.items() if field.startswith(prefix)}
+
+
 def _tiers(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Tier instance -> its numbers; and, under "", those of loads and copies. Empty without tiers."""
     tiers: dict[str, dict[str, int]] = {}
@@ -81,10 +86,9 @@ def server_info(replica: Replica, state: Mapping[str, Any]) -> dict[str, Any]:
             **{name: state[f"kv_{name}"] for name in ("total", "free", "evictable", "protected", "pending", "held")},
             "bytes_per_slot": replica.tokenizer_manager.limits.kv_bytes_per_slot,
         },
-        "kv_window": {
-            field.removeprefix("window_"): value for field, value in state.items() if field.startswith("window_")
-        },
+        "kv_window": _part(state, "window_"),
         "kv_tiers": _tiers(state),
+        "worker": _part(state, "worker_"),
         "sessions": replica.tokenizer_manager.sessions.numbers(),
         "faults": replica.monitor.faults(),
         "failure": None if replica.failure is None else error_text(replica.failure),

@@ -38,6 +38,8 @@ from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.metering import Meter
 from jackfield.stack.selection.memory import memory_fields
 
+GRAPH = "graph"
+"""Feature of a worker: it records decode steps and replays them."""
 WINDOW = "window"
 """Feature of a cache: it keeps the KV of window layers apart."""
 
@@ -79,6 +81,7 @@ def make_worker(
             window_pool=window_pool(loaded),
             pooling=plan.facts.pooling,
             **memory_fields(args),
+            **(graphs(args) if GRAPH in features else {}),
         )
     except (ModelSourceError, UnsupportedModel, InsufficientMemory) as error:
         raise ConfigurationError(str(error)) from error
@@ -86,6 +89,12 @@ def make_worker(
     worker = metered_worker(meter, loaded.plugin("worker").selected.key, worker)
     # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
     return ThreadedWorker(worker) if plan.stack.worker_thread and virtual(clock) is None else worker
+
+
+def graphs(args: ServerArgs) -> dict[str, Any]:
+    """The fields of `WorkerContext` that say what is recorded."""
+    rows = () if args.disable_cuda_graph else args.cuda_graph_bs or None
+    return {"graph_rows": rows, "graph_max_rows": args.cuda_graph_max_bs}
 
 
 def window_pool(loaded: LoadedStack) -> bool:
@@ -122,6 +131,7 @@ def _worker_stack(plan: ReplicaPlan, loaded: LoadedStack, source: ModelSource, m
         attention_features={
             phase: frozenset(plugin.manifest.features) for phase, plugin in attention.items() if plugin is not None
         },
+        ops_features=frozenset(loaded.plugin("ops").selected.manifest.features),
         ops_encodings=frozenset({"plain", *form.packed}),
         packed_only=form.strict,
         quantization=form.quantization,

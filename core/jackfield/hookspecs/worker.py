@@ -285,6 +285,10 @@ class ModelWorker(ABC):
         """Copies of this worker's KV; asked for once. A worker with the feature `kv_move` gives one. None: it makes none."""
         return None
 
+    def report(self) -> Mapping[str, float | int | str | None]:
+        """What it tells of itself for `/server_info`, by names in small letters. Any thread, at any time."""
+        return {}
+
     def control(self, op: WorkerOp) -> WorkerReply:
         """An operation beside the batches, called only with nothing in flight. Unknown: not ok, and says so."""
         return WorkerReply(ok=False, message=f"this worker does not know the operation {op.name!r}")
@@ -325,6 +329,7 @@ class WorkerStack:
     attention    phase ("prefill", "decode") -> (plugin name, maker); one plugin for both appears twice with one maker
     attention_features   phase -> the features that its plugin's manifest declares; a batch of prefill and decode rows
                  goes to the prefill backend, as mode MIXED if it declares "mixed", else as EXTEND
+    ops_features  of the ops plugin's manifest
     ops_encodings   encodings in which weights are packed: "plain", and those of the checkpoint that stay as they are because
                  the ops plugin's manifest declares them and the run allows it; others are decoded at loading
     packed_only  a linear weight in a packed encoding that would have to be decoded is refused
@@ -340,6 +345,7 @@ class WorkerStack:
     attention: Mapping[str, tuple[str, Callable[[AttentionContextFields], AttentionBackend]]]
     ops: Callable[[OpsContextFields], Ops]
     attention_features: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    ops_features: frozenset[str] = frozenset()
     ops_encodings: frozenset[str] = frozenset({"plain"})
     packed_only: bool = False
     quantization: str | None = None
@@ -381,6 +387,9 @@ class WorkerContext(PluginContext):
                         cache may take together; only for a worker that declares the feature `mem_fraction`
     pooling             the run gives this of each prompt, and no tokens; only for a worker that declares the feature `pooling`.
                         None: it generates
+    graph_rows          batch sizes for which decode steps are to be recorded and replayed (CUDA graphs), smaller batches being
+                        padded; (): none are; None: choose. Only for a worker that declares the feature `graph`
+    graph_max_rows      the largest of those that are chosen; None: choose
     """
 
     shard: Shard
@@ -404,6 +413,8 @@ class WorkerContext(PluginContext):
     pooling: Pooling | None = None
     kv_dtype: str | None = None
     mem_fraction: float | None = None
+    graph_rows: tuple[int, ...] | None = None
+    graph_max_rows: int | None = None
 
 
 class WorkerSpecs:

@@ -26,7 +26,7 @@ PHASES = ("prefill", "decode")
 
 
 class AttentionPhases:
-    """The prefill and the decode backend, which may be one object."""
+    """The prefill and the decode backend, which may be one object. decode_name: the latter's plugin."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class AttentionPhases:
             "workspace": Workspace(device),
             "deterministic": deterministic,
         }
+        self.decode_name = stack.attention["decode"][0]
         makers = {phase: stack.attention[phase][1] for phase in PHASES}
         if makers["prefill"] == makers["decode"]:
             self._prefill = self._decode = makers["prefill"]({**fields, "phases": PHASES})
@@ -62,6 +63,11 @@ class AttentionPhases:
             self._decode = makers["decode"]({**fields, "phases": ("decode",)})
         self._kv: Mapping[str, KVTensors] = {}
         self._mixed = "mixed" in stack.attention_features.get("prefill", frozenset())
+
+    @property
+    def decode(self) -> AttentionBackend:
+        """The backend of decode batches."""
+        return self._decode
 
     def bind(self, kv: Mapping[str, KVTensors]) -> None:
         """Hand both backends the KV tensors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from jackfield.hookspecs import Model, Ops, Pooling
+from jackfield.hookspecs import AttentionBatch, AttentionPlan, Model, Ops, Pooling
 from jackfield.model_executor.attention_phases import AttentionPhases
 from jackfield.model_executor.forward_batch import ForwardBatch
 from jackfield.model_executor.forward_context import BatchContext
@@ -14,7 +14,7 @@ from jackfield.model_executor.pooled import PooledRows, last_states
 
 
 class ModelRunner:
-    """A loaded model with its operators and attention backends."""
+    """A loaded model with its operators and attention backends (`attention`)."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ModelRunner:
         self._own_pool = own_pool
         self._model = model
         self._ops = ops
-        self._attention = attention
+        self.attention = attention
 
     def forward(self, batch: ForwardBatch, entries: StepEntries | None = None) -> torch.Tensor:
         """Logits float32 [m, vocab] of the sampled rows' last new tokens, in batch order.
@@ -38,8 +38,8 @@ class ModelRunner:
         The vocabulary is the widest matrix of a small model: no other token is projected, but for those whose successors'
         log-probabilities are wanted; these are added to `entries`.
         """
-        backend, plan = self._attention.plan(batch.attention)
-        writes = self._attention.writes(batch.attention)
+        backend, plan = self.attention.plan(batch.attention)
+        writes = self.attention.writes(batch.attention)
         context = BatchContext(batch.positions, self._ops, backend, plan, writes=writes)
         hidden = self._model.forward(batch.ids, context)
         if entries is not None and len(entries.places):
@@ -48,11 +48,19 @@ class ModelRunner:
             hidden = hidden.index_select(0, batch.last_tokens)
         return self._model.logits(hidden, context)
 
+    def decode(
+        self, ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, plan: AttentionPlan
+    ) -> torch.Tensor:
+        """Logits float32 [n, vocab] of a decode batch that is planned already; device work alone, which may be recorded."""
+        writes = self.attention.writes(batch)
+        context = BatchContext(positions, self._ops, self.attention.decode, plan, writes=writes)
+        return self._model.logits(self._model.forward(ids, context), context)
+
     def pool(self, batch: ForwardBatch, rows: PooledRows) -> torch.Tensor:
         """What the model gives of the prompts that end in this forward, float32 [m, width]; the forward itself is for all."""
         assert self._pooling is not None
-        backend, plan = self._attention.plan(batch.attention)
-        writes = self._attention.writes(batch.attention)
+        backend, plan = self.attention.plan(batch.attention)
+        writes = self.attention.writes(batch.attention)
         context = BatchContext(batch.positions, self._ops, backend, plan, rows.token_types, writes)
         hidden = self._model.forward(batch.ids, context)
         if not len(rows.rows):

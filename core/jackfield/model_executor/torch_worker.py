@@ -20,7 +20,6 @@ from jackfield.hookspecs import (
     TokenMasks,
     WorkerContext,
     WorkerLimits,
-    WorkerStack,
 )
 from jackfield.layers.sampler import SamplingTable
 from jackfield.layers.token_mask import apply_masks
@@ -29,11 +28,12 @@ from jackfield.model_executor.batch_check import check_batch
 from jackfield.model_executor.device import Device, open_device
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
 from jackfield.model_executor.forward_batch import make_forward_batch
+from jackfield.model_executor.graphs import start_graphs
 from jackfield.model_executor.kv_mover import TorchMover
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.loading import load_model
 from jackfield.model_executor.logits_pipeline import LogitsPipeline
-from jackfield.model_executor.logprobs import LogprobTable
+from jackfield.model_executor.logprobs import LogprobTable, StepEntries
 from jackfield.model_executor.memory import available_bytes
 from jackfield.model_executor.model_runner import ModelRunner
 from jackfield.model_executor.pool_sizes import pool_sizes
@@ -42,6 +42,7 @@ from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.results import TorchLaunched, TorchResult
 from jackfield.model_executor.row_states import RowStates
 from jackfield.model_executor.window_table import WindowTable
+from jackfield.model_executor.worker_stack import stack_of
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class TorchWorker(ModelWorker):
         Raises ModelSourceError or UnsupportedModel for a checkpoint, InsufficientMemory for a pool that does not fit,
         ValueError for a context that this worker does not do.
         """
-        stack = _stack_of(context)
+        stack = stack_of(context)
         there = open_device(torch.device(context.device)) if on is None else on
         device, dtype = there.torch_device, torch_dtype(context.dtype)
         kv_dtype = dtype if context.kv_dtype is None else torch_dtype(context.kv_dtype)
@@ -149,9 +150,8 @@ class TorchWorker(ModelWorker):
         self.kv: Mapping[str, KVTensors] | None = kv
         self._pools = context.pooling is not None
         self._token_types = TokenTypes()
-        self._runner: ModelRunner | None = ModelRunner(
-            model, ops, attention, context.pooling, own_pool=shape.pooling is not None
-        )
+        runner = ModelRunner(model, ops, attention, context.pooling, own_pool=shape.pooling is not None)
+        self._runner: ModelRunner | None = runner
         self._ops = ops
         self._device = there
         self._rows = RowStates(max_rows)
@@ -168,6 +168,8 @@ class TorchWorker(ModelWorker):
         )
         self._launched = 0
         self._sampled = 0
+        # Last, as it takes rows and slots for a moment.
+        self._graphs = start_graphs(context, stack, runner, self.limits, self._table, self._tables, self._newest, dtype)
 
     @torch.inference_mode()
     def launch(self, batch: ModelWorkerBatch) -> Launched:
@@ -200,14 +202,14 @@ class TorchWorker(ModelWorker):
         sampled = batch.sample.nonzero()[0]
         positions = batch.computed[sampled].astype(np.int64) + batch.new_tokens[sampled]
         if batch.rows.size:
-            forward = make_forward_batch(batch, self._table, self._newest, self._tables)
             entries = self._logprobs.step(batch)
             try:
                 if self._pools:
+                    forward = make_forward_batch(batch, self._table, self._newest, self._tables)
                     to_pool = pooled_rows(batch, self._token_types, self._device)
                     pooled = runner.pool(forward, to_pool)
                 else:
-                    logits = runner.forward(forward, entries)
+                    logits = self._logits_of(runner, batch, sampled, entries)
             except BatchFault as fault:
                 refused = str(fault) or type(fault).__name__
                 entries = None
@@ -229,6 +231,17 @@ class TorchWorker(ModelWorker):
             pooled=pooled,
             pooled_rows=None if to_pool is None else to_pool.rows,
         )
+
+    def _logits_of(
+        self, runner: ModelRunner, batch: ModelWorkerBatch, sampled: NDArray[np.int64], entries: StepEntries | None
+    ) -> torch.Tensor:
+        """Float32 [m, vocab] of the sampled rows, by a replay where there is a graph for the step."""
+        logits = self._graphs.run(runner, batch, entries)
+        if logits is None:
+            return runner.forward(make_forward_batch(batch, self._table, self._newest, self._tables), entries)
+        if sampled.size == batch.rows.size:
+            return logits
+        return logits.index_select(0, self._device.upload(sampled, np.int64))
 
     @torch.inference_mode()
     def sample(self, launched: Launched, masks: TokenMasks | None = None) -> TorchResult:
@@ -286,6 +299,9 @@ class TorchWorker(ModelWorker):
         mine = step.sampled[live].tolist()
         return {i: why[row] for i, row in zip(mine, step.rows[mine].tolist(), strict=True) if row in why}
 
+    def report(self) -> dict[str, float | int | str | None]:
+        return self._graphs.report()
+
     def mover(self) -> TorchMover:
         if self.kv is None:
             raise RuntimeError("the worker is closed")
@@ -296,28 +312,6 @@ class TorchWorker(ModelWorker):
         if self._runner is None:
             return
         self._runner = self.kv = None
+        self._graphs.forget()
         del self._ops, self._table, self._tables, self._window, self._newest, self._sampling, self._logits
         self._device.empty_cache()
-
-
-def _stack_of(context: WorkerContext) -> WorkerStack:
-    """The stack, if this worker can serve the context at all."""
-    if context.stack is None:
-        raise ValueError(
-            f'worker {context.instance!r} runs a model: its manifest must list needs = ["attention", "ops", "model", "loader"]'
-        )
-    shard = context.shard
-    if (shard.tp_size, shard.pp_size) != (1, 1):
-        raise ValueError(
-            f"this worker runs one rank; a run of {shard.tp_size} tensor-parallel and {shard.pp_size} pipeline ranks "
-            "is not there yet: use --tp-size 1 --pp-size 1"
-        )
-    if context.max_context > context.stack.shape.max_context:
-        raise ValueError(
-            f"--context-length {context.max_context} is beyond the model's {context.stack.shape.max_context} positions"
-        )
-    if context.vocab_size != context.stack.shape.vocab_size:
-        raise ValueError(
-            f"the model has {context.stack.shape.vocab_size} tokens in its vocabulary, the run {context.vocab_size}"
-        )
-    return context.stack

@@ -17,6 +17,7 @@ class SchedulerState:
     invariant_failures  idle checks that failed (they are in the log)
     window           the same slots of the window pool, without pending; empty where there is none
     tiers            KV tier -> its numbers, and under "" those of loads; empty without tiers
+    worker           what the worker tells of itself
     """
 
     running: int
@@ -36,6 +37,7 @@ class SchedulerState:
     new_token_ratio: float = 1.0
     window: Mapping[str, int] = field(default_factory=dict)
     tiers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    worker: Mapping[str, float | int | str | None] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, float | int | str | None]:
         """The same as the plain values of a `ControlReply`; KV numbers are named kv_*."""
@@ -57,4 +59,5 @@ class SchedulerState:
             "new_token_ratio": self.new_token_ratio,
             **{f"window_{name}": n for name, n in self.window.items()},
             **{f"tier_{tier}_{name}": n for tier, numbers in self.tiers.items() for name, n in numbers.items()},
+            **{f"worker_{name}": value for name, value in self.worker.items()},
         }

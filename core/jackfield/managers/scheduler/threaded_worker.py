@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -128,6 +128,9 @@ class ThreadedWorker(ModelWorker):
     def control(self, op: WorkerOp) -> WorkerReply:
         reply: WorkerReply = self._call(lambda: self._worker.control(op)).outcome()
         return reply
+
+    def report(self) -> Mapping[str, float | int | str | None]:
+        return self._worker.report()
 
     def mover(self) -> KVMover | None:
         mover = self._call(self._worker.mover).outcome()

@@ -24,7 +24,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "event_loop": ("overlap",),
         "worker": (
             *("async", "kv_move", "logprobs", "prompt_logprobs", "penalties", "logit_bias", "min_new_tokens"),
-            *("logits_processors", "pooling", "kv_dtype", "mem_fraction", FEATURE),
+            *("logits_processors", "pooling", "graph", "kv_dtype", "mem_fraction", FEATURE),
         ),
         "ops": ("graph", FEATURE, QUANTIZATION),
         "routes": ("open_routes",),

@@ -32,7 +32,7 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("peek", "acquire", "commit", "release", "evict", "slide", "poll", "forest"),
             *("take_evicted", "take_events", "reset"),
         ),
-        "attention": ("plan",),
+        "attention": ("plan", "refresh"),
         "worker": ("launch", "sample", "control"),
         "gate": ("enter", "poll", "cancel"),
         "grammar": ("check", "load"),
@@ -48,7 +48,7 @@ they make. `sizes` of a cache only reads numbers."""
 
 _NAMED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "attention": ("attend",),
+        "attention": ("attend", "plan_graph", "in_graph"),
         "gate": ("close",),
         "kv_tier": ("use", "close"),
         "metrics": ("declare", "close"),

@@ -28,6 +28,7 @@ from jackfield.testing.attention_cases import (
 )
 from jackfield.testing.attention_grid import BATCHES, MIXED, SOFT_CAPS, TREES, WINDOWS, cases
 from jackfield.testing.attention_sequences import one_by_one, outputs, random_steps
+from jackfield.testing.conformance.attention_graphs import GraphUse
 from jackfield.testing.conformance.attention_probes import frozen, fused, waits
 from jackfield.testing.conformance.attention_rig import AttentionRig
 from jackfield.testing.conformance.device import bits
@@ -237,6 +238,46 @@ class AttentionConformance(AttentionRig):
         again = replace(prepared, batch=replace(batch, host=host))
         found = attend_layers(again, backend, backend.plan(again.batch))
         assert_close(found, wanted(again, again.pools), again.case)
+
+    def test_graph(self) -> None:
+        """After one `plan_graph`, `refresh`, `in_graph` and `attend` give what `plan` and `attend` give, for batch after batch in
+        the same tensors, with fewer rows than the graph has; and no padding reaches a slot but that of the dummy page."""
+        self.needs_feature("graph")
+        factors: dict[str, Sequence[Any]] = {"variety": (True,), "exact": (True, False)}
+        if self.claims("window"):
+            factors["window"] = (9, None)
+        if self.claims("soft_cap"):
+            factors["soft_cap"] = (2.0, None)
+        for case in self.possible(cases(self.layouts(), ("decode",), few=True, **factors)):
+            prepared = self.prepared(case)
+            backend = self.backend(prepared)
+            use = GraphUse(prepared, backend, rows=8)
+            for members in (range(6), [4, 1], [5], [3, 0, 2, 1]):
+                some = part(prepared, list(members))
+                pools = copied(prepared.pools)
+                write_new(some, pools)
+                found = use.attend(some)
+                assert_same_kv(prepared.pools, pools)
+                assert_close(found, wanted(some, pools), case)
+
+    def test_graphs_side_by_side(self) -> None:
+        """Plans of several graphs live beside each other and beside ordinary ones, and are used in any order."""
+        self.needs_feature("graph")
+        prepared = self.prepared(self.some(BATCHES["decode"]))
+        backend = self.backend(prepared)
+        large, small = (GraphUse(prepared, backend, rows=rows) for rows in (7, 2))
+        for use, members in (
+            (large, [0, 2, 4, 1, 5]),
+            (small, [1]),
+            (None, [3, 5, 2]),
+            (small, [5, 0]),
+            (large, [1, 4]),
+        ):
+            some = part(prepared, members)
+            pools = copied(prepared.pools)
+            write_new(some, pools)
+            found = attend_layers(some, backend, backend.plan(some.batch)) if use is None else use.attend(some)
+            assert_close(found, wanted(some, pools), prepared.case)
 
     def test_inputs_untouched(self) -> None:
         """plan and attend change nothing of the batch, the tables, q, k and v."""

@@ -112,6 +112,7 @@ class WorkerRig(ComputingConformance):
             attention=dict.fromkeys(("prefill", "decode"), (chosen.name, attention.maker("attention"))),
             ops=ops.maker("ops"),
             attention_features=dict.fromkeys(("prefill", "decode"), frozenset(chosen.manifest.features)),
+            ops_features=frozenset(ops.plugin("ops").selected.manifest.features),
             ops_encodings=frozenset(ops.plugin("ops").selected.manifest.encodings or ("plain",)),
         )
 

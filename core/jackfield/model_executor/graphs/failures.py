@@ -1,0 +1,43 @@
+"""What stops a start that records graphs, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from jackfield.model_executor.memory import InsufficientMemory
+
+_WITHOUT = "--disable-cuda-graph runs without graphs; --decode-attention-backend and --ops name other plugins"
+
+
+class GraphFailed(RuntimeError):
+    """A decode step could not be recorded."""
+
+
+class GraphMismatch(RuntimeError):
+    """A replayed step does not give what the same step gives without a graph."""
+
+    def __init__(self, rows: int, at: str, error: float, allowed: float, attention: str) -> None:
+        super().__init__(
+            f"the recorded decode step of {rows} rows does not give what the same step gives without a graph: {at} is off by "
+            f"{error:.2%} of its logits' size, {allowed:.2%} is allowed. The attention plugin {attention!r} and the ops plugin "
+            f'declare the feature "graph"; one of them is wrong: tell its author. {_WITHOUT}'
+        )
+
+
+@contextmanager
+def told(rows: int, attention: str) -> Iterator[None]:
+    """Errors of a recording, in words."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InsufficientMemory(
+            f"recording the decode step of {rows} rows took more memory than is free ({error}): lower --mem-fraction-static, "
+            "--cuda-graph-max-bs or --max-running-requests, or switch graphs off with --disable-cuda-graph"
+        ) from error
+    except RuntimeError as error:
+        raise GraphFailed(
+            f"the decode step of {rows} rows could not be recorded with the attention plugin {attention!r}: {error}. {_WITHOUT}"
+        ) from error
