@@ -57,9 +57,7 @@ class GraphAttention(AttentionBackend):
 
     def plan(self, batch: AttentionBatch) -> GraphedPlan:
         plan = GraphedPlan(batch, batch.max_kv)
-        counts = torch.from_numpy(batch.host.q_lens).long().to(batch.rows.device)
-        total = int(batch.host.q_lens.sum())
-        self.look(plan, counts, total)
+        self.look(plan, (batch.q_starts[1:] - batch.q_starts[:-1]).long(), int(batch.host.q_lens.sum()))
         return plan
 
     def look(self, plan: GraphedPlan, counts: torch.Tensor, total: int) -> None:

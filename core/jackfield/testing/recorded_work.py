@@ -17,8 +17,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-WAITING = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "allclose"})
-"""Operations whose result's value or size the host must know; `int(t)` and `bool(t)` come to the first."""
+WAITING = frozenset(
+    {
+        *("_local_scalar_dense", "item", "is_nonzero", "nonzero", "nonzero_numpy", "argwhere", "masked_select"),
+        *("_unique2", "unique_dim", "unique_consecutive", "equal", "allclose"),
+    }
+)
+"""Operations whose result's value or size the host must know; `int(t)` and `bool(t)` come to the first, or in
+inference mode to the next two."""
 
 _READING = ("numpy", "tolist", "cpu", "__array__")
 """What reads a tensor on the host without an operation that a mode could see."""

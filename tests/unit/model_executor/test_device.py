@@ -100,6 +100,15 @@ def test_what_a_graph_cannot_hold_is_refused_while_it_is_recorded(what: object, 
         device.capture(run, device.graph_pool())
 
 
+@torch.inference_mode()
+def test_waits_are_seen_in_inference_mode_too() -> None:
+    device, x = FakeDevice(), torch.ones(3)
+    with device.watch():
+        assert int(x.sum()) == 3
+        assert bool((x > 0).all())
+    assert len([line for line in device.log if line.startswith("synchronise")]) >= 2
+
+
 def test_waits_are_seen_and_nothing_else_is() -> None:
     device = FakeDevice()
     with device.watch():
