@@ -347,8 +347,8 @@ class PadsIntoTheLastSlot(PlainAttention):
 class GraphsShareAPlan(PlainAttention):
     """Keeps one plan for all graphs."""
 
-    kept: Plan | None = None
+    only: Plan | None = None
 
     def plan_graph(self, batch: AttentionBatch, shape: GraphShape) -> Plan:
-        self.kept = self.kept or super().plan_graph(batch, shape)
-        return self.kept
+        self.only = self.only or super().plan_graph(batch, shape)
+        return self.only
