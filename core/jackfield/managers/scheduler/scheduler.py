@@ -333,7 +333,7 @@ class Scheduler:
             if self._memory.window is None
             else self._memory.window.numbers(self._running, self._memory.sizes()),
             tiers={} if self._tiers is None else self._tiers.numbers(),
-            worker=self._worker.report(),
+            worker=self._worker.worker.report(),
         )
 
     def why(self, name: str) -> dict[str, Any]:
