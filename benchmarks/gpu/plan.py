@@ -10,16 +10,17 @@ from benchmarks.gpu.stack import Setup
 
 REFERENCE = Setup(attention="torch", ops="torch")
 SETUPS = (
-    REFERENCE,
     Setup(attention="triton", ops="triton", graphs=True),
     Setup(attention="flashinfer", ops="flashinfer", graphs=True),
     Setup(attention="triton", ops="triton"),
+    REFERENCE,
     Setup(attention="flashinfer", ops="triton", graphs=True),
     Setup(attention="triton", ops="torch", graphs=True),
     Setup(attention="flashinfer", ops="flashinfer"),
 )
-"""On a GPU. The first that are there matter most: when time runs out, the last are left out."""
+"""On a GPU. The first matter most, and after FIRST of them come the kernels: when time runs out, the last are left out."""
 
+FIRST = 2
 TINY_SETUPS = (REFERENCE, Setup(attention="triton", ops="triton"), Setup(attention="flashinfer", ops="flashinfer"))
 BATCHES = (1, 16, 64, 256)
 PLUGINS = ("attention.triton", "ops.triton", "attention.flashinfer", "ops.flashinfer", "attention.torch", "ops.torch")
@@ -48,23 +49,41 @@ class Plan:
 def make_plan(device: str, *, tiny: bool) -> Plan:
     absent = _absent(device)
     setups = [one for one in (TINY_SETUPS if tiny else SETUPS) if not set(one.plugins) & set(absent)]
-    sections = [*_conformance(device, absent, tiny), *_sameness(device, setups, tiny)]
-    sections.append(Section(title="limits", section="limits", seconds=30))
-    models = ("llama-tiny", "qwen-tiny") if tiny else ("llama-8b", "qwen-0.6b")
-    for setup in setups:
-        for model in models[: 1 if tiny and setup is not REFERENCE else None]:
-            # Without its own kernels it is slow, and only there for comparison.
-            batches = [1, 2] if tiny else [1, 64] if setup is REFERENCE else list(BATCHES)
-            sections.append(
-                Section(
-                    title=f"{model} {setup}",
-                    section="speed",
-                    seconds=75 if model == "llama-8b" else 45,
-                    arguments={"model": model, "setup": str(setup), "batches": batches},
-                    environment=setup.environment(device),
-                )
-            )
-    sections += [
+    speed = [_speed(device, setup, model) for setup in setups for model in _models(setup, tiny)]
+    early = [str(setup) for setup in setups[:FIRST] if setup != REFERENCE]
+    first = [one for one in speed if one.arguments["setup"] in early]
+    sections = [
+        *_conformance(device, absent),
+        *_sameness(device, setups, tiny),
+        Section(title="limits", section="limits", seconds=30),
+        *first,
+        *_kernels(device, absent, tiny),
+        *(one for one in speed if one not in first),
+    ]
+    return Plan(sections=tuple(sections), absent=absent)
+
+
+def _models(setup: Setup, tiny: bool) -> tuple[str, ...]:
+    if not tiny:
+        return ("llama-8b", "qwen-0.6b")
+    return ("llama-tiny", "qwen-tiny") if setup == REFERENCE else ("llama-tiny",)
+
+
+def _speed(device: str, setup: Setup, model: str) -> Section:
+    # Without kernels of its own it is slow, and only there for comparison.
+    batches = [1, 2] if model.endswith("-tiny") else [1, 64] if setup == REFERENCE else list(BATCHES)
+    return Section(
+        title=f"{model} {setup}",
+        section="speed",
+        seconds=75 if model == "llama-8b" else 45,
+        arguments={"model": model, "setup": str(setup), "batches": batches},
+        environment=setup.environment(device),
+    )
+
+
+def _kernels(device: str, absent: dict[str, str], tiny: bool) -> list[Section]:
+    plugins = [*PLUGINS[:4], *(["attention.torch"] if tiny else [])]
+    return [
         Section(
             title=f"kernels of {plugin}",
             section="kernels",
@@ -72,22 +91,12 @@ def make_plan(device: str, *, tiny: bool) -> Plan:
             arguments={"plugin": plugin},
             environment=_environment(plugin, device),
         )
-        for plugin in PLUGINS[:4]
+        for plugin in plugins
         if plugin not in absent
     ]
-    if tiny:
-        sections.append(
-            Section(
-                title="kernels of attention.torch",
-                section="kernels",
-                seconds=40,
-                arguments={"plugin": "attention.torch"},
-            )
-        )
-    return Plan(sections=tuple(sections), absent=absent)
 
 
-def _conformance(device: str, absent: dict[str, str], tiny: bool) -> list[Section]:
+def _conformance(device: str, absent: dict[str, str]) -> list[Section]:
     plugins = [plugin for plugin in PLUGINS if plugin not in absent]
     return [
         Section(

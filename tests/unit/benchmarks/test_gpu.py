@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from benchmarks.gpu.plan import REFERENCE, make_plan
-from benchmarks.gpu.providers import providers
+from benchmarks.gpu.providers import Provider, providers
 from benchmarks.gpu.shapes import MODELS, counts, tensors
 from benchmarks.gpu.stack import Setup
 from benchmarks.gpu.table import fraction, table
@@ -58,6 +58,20 @@ def test_a_plan_for_a_cpu_has_the_reference_and_says_what_is_absent() -> None:
     assert {"limits", f"llama-tiny {REFERENCE}", f"qwen-tiny {REFERENCE}", "conformance of ops.torch"} <= set(titles)
     assert all(why for why in plan.absent.values())
     assert not [section for section in plan.sections if section.arguments.get("plugin") in plan.absent]
+
+
+def test_on_a_gpu_what_matters_most_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Provider, "absent", lambda self, device, dtype="bfloat16": "")
+    plan = make_plan("cuda", tiny=False)
+    titles = [section.title for section in plan.sections]
+    assert len(set(titles)) == len(titles)
+    assert not any(section.environment for section in plan.sections), "an interpreter on a GPU"
+    beside = [section.together for section in plan.sections]
+    assert beside == sorted(beside, reverse=True), "what measures nothing runs first, and by itself"
+    assert titles[beside.index(False)] == "limits"
+    assert max(i for i, title in enumerate(titles) if title.startswith("kernels")) < titles.index(
+        f"llama-8b {REFERENCE}"
+    )
 
 
 def test_a_setup_is_written_as_it_is_read() -> None:
