@@ -21,7 +21,12 @@ SETUPS = (
 """On a GPU. The first matter most, and after FIRST of them come the kernels: when time runs out, the last are left out."""
 
 FIRST = 2
-TINY_SETUPS = (REFERENCE, Setup(attention="triton", ops="triton"), Setup(attention="flashinfer", ops="flashinfer"))
+TINY_SETUPS = (
+    REFERENCE,
+    Setup(attention="torch", ops="triton"),
+    Setup(attention="triton", ops="torch"),
+    Setup(attention="triton", ops="triton"),
+)
 BATCHES = (1, 16, 64, 256)
 PLUGINS = ("attention.triton", "ops.triton", "attention.flashinfer", "ops.flashinfer", "attention.torch", "ops.torch")
 

@@ -66,6 +66,11 @@ def quantizations(features: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for feature in features if (name := _named(QUANTIZATION, feature)))
 
 
+def kv_feature(name: str) -> str:
+    """What an attention plugin declares that keeps the KV in this dtype."""
+    return f"{KV}:{name}"
+
+
 def kv_dtypes(features: Sequence[str]) -> tuple[str, ...]:
     """The names N of all features "kv:N"."""
     return tuple(name for feature in features if (name := _named(KV, feature)))

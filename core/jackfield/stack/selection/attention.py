@@ -11,6 +11,7 @@ from jackfield.config.errors import ConfigurationError, did_you_mean
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KVLayout, ModelShape, Need
 from jackfield.stack.discovery.catalogue import Catalogue, PluginRow
+from jackfield.stack.discovery.claims import kv_feature
 from jackfield.stack.resolved import PHASES
 from jackfield.stack.selection.checks import device_problems, dtype_problems, feature_problems, manifest_of
 from jackfield.stack.selection.choice import Choice, Selector
@@ -130,11 +131,6 @@ class AttentionSelection:
             page_size=self._args.page_size,
             features=self._kv | (frozenset() if shape is None else shape.features),
         )
-
-
-def kv_feature(name: str) -> str:
-    """What an attention plugin declares that keeps the KV in this dtype."""
-    return f"kv:{name}"
 
 
 def _field(args: ServerArgs, phase: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from jackfield.config.dtype import KV_DTYPES
 from jackfield.hookspecs import AttentionBackend, AttentionBatch, KVLayout, Need
 from jackfield.model_executor.dtypes import dtype_name, torch_dtype
-from jackfield.stack.selection.attention import kv_feature
+from jackfield.stack.discovery.claims import kv_feature
 from jackfield.stack.selection.layouts import known_layouts
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, prepare
 from jackfield.testing.attention_cases import assert_close, attend_layers, copied, wanted, write_new
