@@ -25,7 +25,7 @@ def run(job: Job, tell: Tell) -> None:
     dtype = "bfloat16" if "bfloat16" in setup.common_dtypes(device) else "float32"
     context = 24 if tiny else CONTEXT
     steps = 3 if tiny else decode.STEPS
-    chunk = 32 if tiny else prefill.CHUNK
+    chunk = 12 if tiny else prefill.CHUNK
     wanted: list[int] = job.arguments["batches"]
     room = (context + decode.rounds(tiny) * steps + decode.WARM + 2) if wanted else 0
     batches = [rows for rows in wanted if tiny or fits(model, rows * room, 2)]
