@@ -40,6 +40,9 @@ void store(T* at, V a, int count) {
 
 // The value that it has once it was stored as T.
 inline V rounded(V a, float) { return a; }
+#if defined(__AVX512F__)
+inline V rounded(V a, bf16_t) { return round_to_bf16(a); }
+#endif
 template <class T>
 V rounded(V a, T) {
     T some[kLanes];
@@ -47,11 +50,10 @@ V rounded(V a, T) {
     return load(some);
 }
 
-// e^x, within 2 units in the last place; 0 below -87.3, and at most e^88.
-inline V exp_(V x) {
-    const V clipped = min_(max_(x, set1(-87.33654f)), set1(88.0f));
-    const V turns = nearest(clipped * set1(1.44269504088896341f));
-    V rest = fma_(turns, set1(-0.693359375f), clipped);
+// e^x, within 2 units in the last place, of x from -87.3 to 88.
+inline V exp_inside(V x) {
+    const V turns = nearest(x * set1(1.44269504088896341f));
+    V rest = fma_(turns, set1(-0.693359375f), x);
     rest = fma_(turns, set1(2.12194440e-4f), rest);
     V sum = set1(1.9875691500e-4f);
     sum = fma_(sum, rest, set1(1.3981999507e-3f));
@@ -60,7 +62,10 @@ inline V exp_(V x) {
     sum = fma_(sum, rest, set1(1.6666665459e-1f));
     sum = fma_(sum, rest, set1(5.0000001201e-1f));
     sum = fma_(sum, rest * rest, rest + set1(1.0f));
-    return zero_below(x, -87.33654f, sum * power_of_two(turns));
+    return sum * power_of_two(turns);
 }
+inline V clipped(V x) { return min_(max_(x, set1(-87.33654f)), set1(88.0f)); }
+// e^x of any x: 0 below -87.3, and at most e^88.
+inline V exp_(V x) { return zero_below(x, -87.33654f, exp_inside(clipped(x))); }
 
 }  // namespace jf::JF_NAMESPACE

@@ -11,20 +11,25 @@ struct V {
 
 inline V set1(float x) { return {_mm512_set1_ps(x)}; }
 inline V load(const float* at) { return {_mm512_loadu_ps(at)}; }
-inline V load(const bf16_t* at) {
-    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
-}
+inline V from_bf16(__m256i bits) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))}; }
+inline V load(const bf16_t* at) { return from_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))); }
 inline V load(const f16_t* at) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))}; }
 inline void store(float* at, V a) { _mm512_storeu_ps(at, a.v); }
-inline void store(bf16_t* at, V a) {
+#if defined(__AVX512BF16__)
+// To nearest, ties to even; numbers below 2^-126 become 0, which products of this level make of them anyway.
+inline __m256i as_bf16(V a) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a.v)); }
+#else
+inline __m256i as_bf16(V a) {
     const __m512i bits = _mm512_castps_si512(a.v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
     const __m512i kept = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
 }
+#endif
+inline V round_to_bf16(V a) { return from_bf16(as_bf16(a)); }
+inline void store(bf16_t* at, V a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), as_bf16(a)); }
 inline void store(f16_t* at, V a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

@@ -40,12 +40,12 @@ struct Running {
 
 // What turns a product of q and k into a power of 2: factor, and (unless 0) a cap of what comes out.
 struct Scaling {
-    Vf factor, cap;
+    float factor, cap;
     bool capped;
 
     explicit Scaling(const AttentionWork& work)
-        : factor(all(static_cast<float>(work.soft_cap > 0 ? work.scale / work.soft_cap : work.scale * kLog2e))),
-          cap(all(static_cast<float>(work.soft_cap * kLog2e))), capped(work.soft_cap > 0) {}
+        : factor(static_cast<float>(work.soft_cap > 0 ? work.scale / work.soft_cap : work.scale * kLog2e)),
+          cap(static_cast<float>(work.soft_cap * kLog2e)), capped(work.soft_cap > 0) {}
 };
 
 // In place; columns outside [low, high) become -inf.
@@ -60,21 +60,22 @@ inline void scale_and_hide(const Scaling& scaling, float* scores, int columns, i
 
 // A step of the running softmax for the scores of one query. Its weights are powers of the distance to a score that is the
 // largest within kSlack: larger weights than 1 do no harm, and sums that need not be multiplied save time.
+// Plain floats: a vector that is written in parts and read as one waits for all of them.
 struct Step {
-    Vf factor, shift;
+    float factor, shift;
     float scale;  // by which all that was summed before must be multiplied
 };
 
 // Looks at scores [columns], of which those outside [low, high) become -inf.
 inline Step look(const Scaling& scaling, float* scores, int columns, int low, int high, Running& running) {
-    Step step{scaling.factor, Vf{}, 1};
-    if (scaling.capped || low > 0 || high < columns || !(step.factor[0] > 0)) {
+    Step step{scaling.factor, 0, 1};
+    if (scaling.capped || low > 0 || high < columns || !(step.factor > 0)) {
         scale_and_hide(scaling, scores, columns, low, high);
-        step.factor = all(1);
+        step.factor = 1;
     }
     Vf most = load<Vf>(scores);
     for (int c = kLanes; c < columns; c += kLanes) most = larger(load<Vf>(scores + c), most);
-    const float largest = largest_of(most) * step.factor[0];
+    const float largest = largest_of(most) * step.factor;
     if (largest > running.largest + kSlack) {
         if (running.largest > -INFINITY) {
             step.scale = exp2_of(all(running.largest - largest))[0];
@@ -82,7 +83,7 @@ inline Step look(const Scaling& scaling, float* scores, int columns, int low, in
         }
         running.largest = largest;
     }
-    step.shift = all(running.largest);
+    step.shift = running.largest;
     return step;
 }
 
@@ -90,18 +91,20 @@ inline Step look(const Scaling& scaling, float* scores, int columns, int low, in
 template <class Op, int N>
 inline void weigh(Op op, const Step& step, const float* scores, int columns, Running& running,
                   typename Op::Unit* weights) {
-    Vf found[N];
+    const Vf factor = all(step.factor), shift = all(step.shift);
+    Vf found[N], sum = running.weight;
     for (int c = 0; c < columns; c += N * kLanes) {
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) {
-            found[n] = exp2_of<Op::kRough>(load<Vf>(scores + c + n * kLanes) * step.factor - step.shift);
+            found[n] = exp2_of<Op::kRough>(load<Vf>(scores + c + n * kLanes) * factor - shift);
         }
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) {
-            running.weight += found[n];
+            sum += found[n];
             store_weights(op, found[n], c + n * kLanes, weights);
         }
     }
+    running.weight = sum;
 }
 
 template <class T, class Op>
@@ -157,7 +160,7 @@ void attend(const AttentionWork& work) {
                     steps[r] = look(scaling, scores + r * kKeyTile, columns, from, to, running[first + r]);
                 } else {  // weights of 0
                     scale_and_hide(scaling, scores + r * kKeyTile, columns, 0, 0);
-                    steps[r] = {all(1), Vf{}, 1};
+                    steps[r] = {1, 0, 1};
                 }
             }
             for (int r = 0; r < rows; ++r) {
@@ -179,12 +182,11 @@ void attend(const AttentionWork& work) {
     }
 
     for (int i = 0; i < vectors; ++i) {
-        float* const sum = sums + i * ldv;
-        put_in_order(op, sum, ldv);
+        const float* const sum = sums + i * ldv;
         const float weight = sum_of(running[i].weight);
         if (work.out == nullptr) {
             float* const to = work.partial + static_cast<int64_t>(i) * attention_partial(work.v_head);
-            std::memcpy(to, sum, sizeof(float) * work.v_head);
+            for (int d = 0; d < work.v_head; d += kLanes) from_floats(in_order(op, sum, d), to + d, work.v_head - d);
             to[work.v_head] = running[i].largest;
             to[work.v_head + 1] = weight;
             continue;
@@ -193,7 +195,7 @@ void attend(const AttentionWork& work) {
                       i % work.share * work.v_head;
         const float share = 1 / weight;
         for (int d = 0; d < work.v_head; d += kLanes) {
-            from_floats(load<Vf>(sum + d) * share, to + d, work.v_head - d);
+            from_floats(in_order(op, sum, d) * share, to + d, work.v_head - d);
         }
     }
 }

@@ -136,7 +136,8 @@ inline void pack_values(Floats, const T* values, const uint32_t* units, int n, i
     }
 }
 
-inline void put_in_order(Floats, float*, int) {}
+// Sums d to d + kLanes of a query, d a multiple of kLanes.
+inline Vf in_order(Floats, const float* sums, int d) { return load<Vf>(sums + d); }
 
 template <class T>
 inline void pack_query(Floats, const T* query, int head, float* to) {
@@ -187,13 +188,11 @@ inline void pack_values(Pairs, const bf16_t* values, const uint32_t* units, int 
     }
 }
 
-inline void put_in_order(Pairs, float* sums, int n) {
-    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    for (int d = 0; d < n; d += 32) {
-        const __m512i a = _mm512_loadu_si512(sums + d), b = _mm512_loadu_si512(sums + d + 16);
-        _mm512_storeu_si512(sums + d, _mm512_permutex2var_epi64(a, low, b));
-        _mm512_storeu_si512(sums + d + 16, _mm512_permutex2var_epi64(a, high, b));
-    }
+inline Vf in_order(Pairs, const float* sums, int d) {
+    const float* const block = sums + d / 32 * 32;
+    const int64_t first = d % 32 / 4;
+    const __m512i from = _mm512_add_epi64(_mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), _mm512_set1_epi64(first));
+    return as<Vf>(_mm512_permutex2var_epi64(_mm512_loadu_si512(block), from, _mm512_loadu_si512(block + 16)));
 }
 
 inline void pack_query(Pairs, const bf16_t* query, int head, uint32_t* to) {

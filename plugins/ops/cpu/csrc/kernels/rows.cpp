@@ -104,16 +104,17 @@ inline V erf_(V x) {
     return copy_sign(set1(1.0f) - sum * t * exp_(-(size * size)), x);
 }
 
-inline V sigmoid(V x) { return set1(1.0f) / (set1(1.0f) + exp_(-x)); }
+// x / (1 + e^-y); a NaN of x stays one, of y it does not.
+inline V times_sigmoid(V x, V y) { return x / (set1(1.0f) + exp_inside(clipped(-y))); }
 
 template <Activation kWhich>
 inline V activate(V x) {
-    if constexpr (kWhich == kSilu) return x * sigmoid(x);
+    if constexpr (kWhich == kSilu) return times_sigmoid(x, x);
     if constexpr (kWhich == kGelu) return x * set1(0.5f) * (set1(1.0f) + erf_(x * set1(0.70710678118654752f)));
     if constexpr (kWhich == kGeluTanh) {
         // (1 + tanh(y)) / 2 = sigmoid(2 y)
         const V inner = fma_(x * x * x, set1(0.044715f), x) * set1(2 * 0.79788456080286536f);
-        return x * sigmoid(inner);
+        return times_sigmoid(x, inner);
     }
     if constexpr (kWhich == kRelu) return max_(set1(0.0f), x);  // a NaN stays one
 }
