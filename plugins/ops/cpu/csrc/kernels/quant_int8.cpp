@@ -3,6 +3,8 @@
 // Activations get one scale for each kChunk columns of a row, because a model's few huge activations would leave the others of
 // their row no more than two or three bits. They come in blocks of kBlock rows: of each quad of columns the rows' four bytes follow
 // one another. The sums of a block and kPanel tiles fill 24 registers. The compiler would spill them, so that loop is in assembly.
+#include <cstddef>
+
 #include "quant_kernels.h"
 #include "quant_lanes.h"
 
@@ -81,16 +83,30 @@ void put_rows(const T* x, int64_t n, int64_t ldx, int64_t columns, uint8_t* prep
     "vpdpbusd %%zmm28, %%zmm25, %%zmm" #s1 "\n\t"            \
     "vpdpbusd %%zmm28, %%zmm26, %%zmm" #s2 "\n\t"            \
     "vpdpbusd %%zmm28, %%zmm27, %%zmm" #s3 "\n\t"
-#define JF_ZERO(s) "vpxord %%zmm" #s ", %%zmm" #s ", %%zmm" #s "\n\t"
-#define JF_PUT(s) "vmovdqa64 %%zmm" #s ", " #s "*64(%[sums])\n\t"
-#define JF_ALL(f)                                                                                                  \
-    f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15) f(16) f(17) f(18) f(19) \
-        f(20) f(21) f(22) f(23)
+// A row's sums begin with its offset, and end multiplied with its scale and added to its totals, 256 bytes a row.
+#define JF_BEGIN(offset, s0, s1, s2, s3)                     \
+    "vpbroadcastd " #offset "(%[records]), %%zmm" #s0 "\n\t"  \
+    "vmovdqa64 %%zmm" #s0 ", %%zmm" #s1 "\n\t"               \
+    "vmovdqa64 %%zmm" #s0 ", %%zmm" #s2 "\n\t"               \
+    "vmovdqa64 %%zmm" #s0 ", %%zmm" #s3 "\n\t"
+#define JF_TOTAL(s)                                          \
+    "vcvtdq2ps %%zmm" #s ", %%zmm" #s "\n\t"                 \
+    "vfmadd213ps " #s "*64(%[totals]), %%zmm28, %%zmm" #s "\n\t" \
+    "vmovaps %%zmm" #s ", " #s "*64(%[totals])\n\t"
+#define JF_END(scale, s0, s1, s2, s3) \
+    "vbroadcastss " #scale "(%[records]), %%zmm28\n\t" JF_TOTAL(s0) JF_TOTAL(s1) JF_TOTAL(s2) JF_TOTAL(s3)
 
-// sums[row][tile][lane] of a block of rows and kPanel tiles, from `start` bytes on in each.
-void block_sums(const uint8_t* const (&tiles)[kPanel], int64_t start, const uint8_t* x, int64_t quads, int32_t* sums) {
+// Adds to totals[row][tile][lane] the products of a chunk: of a block of rows with kPanel tiles, from `start` bytes on in each.
+void add_chunk(const uint8_t* const (&tiles)[kPanel], int64_t start, const uint8_t* x, int64_t quads, const ChunkRecord* records,
+               V* totals) {
+    static_assert(sizeof(ChunkRecord) == 8 && offsetof(ChunkRecord, scale) == 0 && offsetof(ChunkRecord, offset) == 4);
     const uint8_t *a = tiles[0] + start, *b = tiles[1] + start, *c = tiles[2] + start, *d = tiles[3] + start;
-    asm volatile(JF_ALL(JF_ZERO)
+    asm volatile(JF_BEGIN(4, 0, 1, 2, 3)
+                 JF_BEGIN(12, 4, 5, 6, 7)
+                 JF_BEGIN(20, 8, 9, 10, 11)
+                 JF_BEGIN(28, 12, 13, 14, 15)
+                 JF_BEGIN(36, 16, 17, 18, 19)
+                 JF_BEGIN(44, 20, 21, 22, 23)
                  "1:\n\t"
                  "vmovdqa64 (%[a]), %%zmm24\n\t"
                  "vmovdqa64 (%[b]), %%zmm25\n\t"
@@ -109,18 +125,23 @@ void block_sums(const uint8_t* const (&tiles)[kPanel], int64_t start, const uint
                  "add $24, %[x]\n\t"
                  "dec %[quads]\n\t"
                  "jnz 1b\n\t"
-                 JF_ALL(JF_PUT)
+                 JF_END(0, 0, 1, 2, 3)
+                 JF_END(8, 4, 5, 6, 7)
+                 JF_END(16, 8, 9, 10, 11)
+                 JF_END(24, 12, 13, 14, 15)
+                 JF_END(32, 16, 17, 18, 19)
+                 JF_END(40, 20, 21, 22, 23)
                  : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [x] "+r"(x), [quads] "+r"(quads)
-                 : [sums] "r"(sums)
+                 : [records] "r"(records), [totals] "r"(totals)
                  : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9", "zmm10",
                    "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21",
                    "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28");
 }
 
 #undef JF_ROW
-#undef JF_ZERO
-#undef JF_PUT
-#undef JF_ALL
+#undef JF_BEGIN
+#undef JF_TOTAL
+#undef JF_END
 
 }  // namespace
 
@@ -139,7 +160,6 @@ void prepare_int8(const void* x, Scalar scalar, int64_t n, int64_t ldx, int64_t 
 
 void multiply_int8(const Weight& weight, const void* prepared, int64_t n, int64_t first, int64_t last, float* out, int64_t ldo) {
     const int64_t bytes = tile_bytes<Int8>(weight.columns), quads = quads_of(weight.columns);
-    alignas(64) int32_t sums[kBlock * kPanel * kTile];
     for (int64_t tile = first; tile < last; tile += kPanel) {
         const int count = static_cast<int>(last - tile < kPanel ? last - tile : kPanel);
         const uint8_t* tiles[kPanel];
@@ -156,16 +176,8 @@ void multiply_int8(const Weight& weight, const void* prepared, int64_t n, int64_
             for (V& total : totals) total = set1(0.0f);
             for (int64_t quad = 0; quad < quads; quad += kChunk / 4, records += kBlock) {
                 const int64_t some = quads - quad < kChunk / 4 ? quads - quad : kChunk / 4;
-                block_sums(tiles, quad * kQuad, x, some, sums);
+                add_chunk(tiles, quad * kQuad, x, some, records, totals);
                 x += some * kBlock * 4;
-                for (int i = 0; i < kBlock; ++i) {
-                    const V scale = set1(records[i].scale);
-                    const __m512i offset = _mm512_set1_epi32(records[i].offset);
-                    for (int t = i * kPanel; t < (i + 1) * kPanel; ++t) {
-                        const __m512i whole = _mm512_add_epi32(_mm512_load_si512(sums + t * kTile), offset);
-                        totals[t] = fma_(V{_mm512_cvtepi32_ps(whole)}, scale, totals[t]);
-                    }
-                }
             }
             for (int i = 0; i < kBlock && row + i < n; ++i) {
                 for (int t = 0; t < count; ++t) {
