@@ -54,15 +54,15 @@ template <class W>
 using Product = void (*)(const uint8_t*, int64_t, const typename W::X*, int64_t, int64_t, float*, int64_t);
 
 // products[r - 1] takes r rows.
-template <class W, int T, int... R>
+template <class W, int T, bool Ahead, int... R>
 constexpr std::array<Product<W>, sizeof...(R)> products(std::integer_sequence<int, R...>) {
-    return {product<W, R + 1, T, ((R + 1) * T > 8 ? 1 : (R + 1) * T >= 5 ? 2 : 4)>...};
+    return {product<W, R + 1, T, ((R + 1) * T > 8 ? 1 : (R + 1) * T >= 5 ? 2 : 4), Ahead>...};
 }
 
 template <class W>
-constexpr auto kNarrow = products<W, 1>(std::make_integer_sequence<int, kNarrowRows>());
-template <class W>
-constexpr auto kWidest = products<W, kWide>(std::make_integer_sequence<int, kWideRows>());
+constexpr auto kNarrow = products<W, 1, true>(std::make_integer_sequence<int, kNarrowRows>());
+template <class W, bool Ahead>
+constexpr auto kWidest = products<W, kWide, Ahead>(std::make_integer_sequence<int, kWideRows>());
 
 // Rows in blocks of about equal size, `most` at the most.
 template <class W, size_t N>
@@ -84,8 +84,9 @@ void multiply(const Weight& weight, const void* x, int64_t ldx, int64_t n, int64
     int64_t tile = first;
     // Few rows wait for memory, which is read fastest as one stream.
     if (n > kNarrowRows) {
+        const auto& widest = n > kRowsWithTime ? kWidest<W, false> : kWidest<W, true>;
         for (; tile + kWide <= last; tile += kWide) {
-            rows<W>(kWidest<W>, weight.data + tile * tile_bytes, tile_bytes, rows_of_x, ldx, n, steps,
+            rows<W>(widest, weight.data + tile * tile_bytes, tile_bytes, rows_of_x, ldx, n, steps,
                     out + (tile - first) * kTile, ldo);
         }
     }

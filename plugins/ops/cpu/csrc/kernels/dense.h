@@ -59,10 +59,13 @@ struct Bf16 {
 // take every tile once for each block of rows, the next pair of tiles is.
 constexpr int kRowsAhead = 3;
 constexpr int64_t kBytesAhead = 16384;
+// From so many rows on the same tiles serve many blocks, memory has time enough, and being told costs 3 % again.
+constexpr int64_t kRowsWithTime = 96;
 
 
 // out[r * ldo + 16 t ...] = rows r < R times tiles t < T. U: sums that are kept of each, so that they do not wait for each other.
-template <class W, int R, int T, int U>
+// Ahead: whether wide blocks fetch the next tiles.
+template <class W, int R, int T, int U, bool Ahead>
 void product(const uint8_t* tiles, int64_t tile_bytes, const typename W::X* x, int64_t ldx, int64_t steps, float* out, int64_t ldo) {
     V sums[U][R][T];
 #pragma GCC unroll 64
@@ -79,8 +82,10 @@ void product(const uint8_t* tiles, int64_t tile_bytes, const typename W::X* x, i
             for (int r = 0; r < R; ++r) weights.add(x + r * ldx + s * W::kStep, some[r][0]);
         } else {
             static_assert(T == 2);
-            __builtin_prefetch(tiles + s * W::kBytes + 2 * tile_bytes, 0, 2);
-            __builtin_prefetch(tiles + s * W::kBytes + 3 * tile_bytes, 0, 2);
+            if constexpr (Ahead) {
+                __builtin_prefetch(tiles + s * W::kBytes + 2 * tile_bytes, 0, 2);
+                __builtin_prefetch(tiles + s * W::kBytes + 3 * tile_bytes, 0, 2);
+            }
             const W first(tiles + s * W::kBytes), second(tiles + tile_bytes + s * W::kBytes);
 #pragma GCC unroll 64
             for (int r = 0; r < R; ++r) {
