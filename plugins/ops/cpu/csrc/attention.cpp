@@ -87,7 +87,10 @@ class LayerRun {
     template <class Barrier>
     void member(int thread, int threads, Barrier&& barrier) {
         const auto items = static_cast<int>(schedule_.items.size());
-        for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < items;) attend(schedule_.items[i], thread);
+        const int together = items >= 8 * threads * kind_.kv_heads ? kind_.kv_heads : 1;
+        for (int i; (i = next_.fetch_add(together, std::memory_order_relaxed)) < items;) {
+            for (int j = i; j < i + together; ++j) attend(schedule_.items[j], thread);
+        }
         if (schedule_.merges.empty()) return;
         barrier();
         merge(thread, threads);

@@ -135,6 +135,9 @@ void attend(const AttentionWork& work) {
     for (int start = work.begin; start < work.end; start += kKeyTile) {
         const int left = work.end - start, n = std::min(kKeyTile, left);
         const uint32_t* const units = work.units + (start - work.begin);
+        if (start == work.begin) {  // those of later tiles are asked for a tile ahead
+            for (int i = 0; i < n; ++i) ask_for(static_cast<const T*>(work.values) + static_cast<int64_t>(units[i]) * work.v_head, work.v_head);
+        }
         pack_keys(op, static_cast<const T*>(work.keys), units, n, left, work.head, keys);
         pack_values(op, static_cast<const T*>(work.values), units, n, left, work.v_head, ldv, values);
         for (int first = 0; first < vectors; first += kRows) {
