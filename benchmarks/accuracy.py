@@ -118,7 +118,13 @@ def of_jackfield(args: ServerArgs, windows: Sequence[Sequence[int]], **changes: 
     from jackfield import Engine
 
     given = args.model_copy(
-        update={"max_top_logprobs": LIKELIEST, "throughput_log_interval": 0, "dtype": "bfloat16", **changes}
+        update={
+            "max_top_logprobs": LIKELIEST,
+            "max_prompt_logprob_values": (LIKELIEST + 1) * sum(len(ids) for ids in windows),
+            "throughput_log_interval": 0,
+            "dtype": "bfloat16",
+            **changes,
+        }
     )
     with Engine.from_server_args(given) as engine:
         answers = engine.generate(
