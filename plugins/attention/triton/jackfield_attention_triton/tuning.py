@@ -50,7 +50,7 @@ _TABLE: dict[tuple[str, int], tuple[Blocks, Blocks]] = {
     (_LARGE, 256): (Blocks(lines=16, keys=32, warps=4, stages=3), Blocks(lines=64, keys=64, warps=8, stages=2)),
     (_LARGE, 512): (Blocks(lines=16, keys=16, warps=4, stages=3), Blocks(lines=32, keys=32, warps=8, stages=2)),
     (_MIDDLE, 64): (Blocks(lines=16, keys=64, warps=4, stages=4), Blocks(lines=128, keys=64, warps=4, stages=2)),
-    (_MIDDLE, 128): (Blocks(lines=16, keys=64, warps=4, stages=2), Blocks(lines=64, keys=64, warps=4, stages=2)),
+    (_MIDDLE, 128): (Blocks(lines=16, keys=64, warps=4, stages=2), Blocks(lines=64, keys=32, warps=4, stages=2)),
     (_MIDDLE, 256): (Blocks(lines=16, keys=32, warps=4, stages=2), Blocks(lines=64, keys=32, warps=8, stages=2)),
     (_MIDDLE, 512): (Blocks(lines=16, keys=16, warps=4, stages=2), Blocks(lines=32, keys=16, warps=8, stages=2)),
     (_SMALL, 64): (Blocks(lines=16, keys=64, warps=4, stages=2), Blocks(lines=64, keys=64, warps=4, stages=2)),

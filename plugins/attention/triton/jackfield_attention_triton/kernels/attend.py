@@ -56,7 +56,7 @@ def _accumulate(
         slot = tl.load(table + key, mask=held, other=0).to(tl.int64)
         k_held = held[None, :] & (size < HEAD_SIZE)[:, None]
         v_held = held[:, None] & (v_size < V_HEAD_SIZE)[None, :]
-        k = tl.load(keys + slot[None, :] * key_stride + size[:, None], mask=k_held, other=0)
+        k = tl.load(keys + slot[None, :] * key_stride + size[:, None], mask=k_held, other=0.0)
         k = widened(k, query.dtype, FP8)
         scores = tl.dot(query, k, input_precision="ieee")
         if SOFT_CAP > 0:
@@ -79,7 +79,7 @@ def _accumulate(
         weights = tl.exp2(scores - level[:, None])
         shrink = tl.exp2(highest - level)
         total = total * shrink + tl.sum(weights, 1)
-        v = tl.load(values + slot[:, None] * value_stride + v_size[None, :], mask=v_held, other=0)
+        v = tl.load(values + slot[:, None] * value_stride + v_size[None, :], mask=v_held, other=0.0)
         v = widened(v, query.dtype, FP8)
         weighed = tl.dot(weights.to(query.dtype), v, weighed * shrink[:, None], input_precision="ieee")
         highest = top
