@@ -34,7 +34,7 @@ class SamplingConformance(ComputingConformance):
 
     def streams(self) -> list[int]:
         """Few where an interpreter takes a hundredth of a second for each."""
-        return STREAMS[:6] if self.interpreted() else STREAMS
+        return STREAMS[:4] if self.interpreted() else STREAMS
 
     def drawn(self, logits: torch.Tensor, draws: list[Draw]) -> list[int]:
         tokens = self.ops(self.dtypes()[0]).sample(logits.to(self.here()).clone(), sampling_rows(draws, self.here()))

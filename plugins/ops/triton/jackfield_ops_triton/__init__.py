@@ -1,1 +1,0 @@
-"""Operators for NVIDIA GPUs in Triton. Importing it imports neither torch nor triton."""

@@ -109,4 +109,5 @@ def _can_cast(pages: torch.Tensor) -> bool:
 
 def _values(qkv: torch.Tensor, layer: AttentionLayer) -> torch.Tensor:
     """[n, kv_heads, v_head_size], a view."""
-    return qkv[:, -layer.num_kv_heads * layer.v_head_size :].unflatten(1, (layer.num_kv_heads, layer.v_head_size))
+    width = layer.num_kv_heads * layer.v_head_size
+    return qkv[:, -width:].view(-1, layer.num_kv_heads, layer.v_head_size)

@@ -34,9 +34,9 @@ def sample(logits: torch.Tensor, rows: SamplingRows, *, room: int = ROOM, tile: 
     scale = float(2 ** (62 - most.bit_length()))  # so that all of a row's weights, none above 1, fit into 62 bits
     survey[(n,)](
         logits,
-        rows.temperature,
-        rows.top_k,
-        rows.top_p,
+        rows.temperature.contiguous(),
+        rows.top_k.contiguous(),
+        rows.top_p.contiguous(),
         tokens,
         tops,
         limits,
@@ -57,10 +57,10 @@ def sample(logits: torch.Tensor, rows: SamplingRows, *, room: int = ROOM, tile: 
     if not rows.greedy:
         race[(n,)](
             logits,
-            rows.temperature,
-            rows.top_k,
-            rows.min_p,
-            rows.stream,
+            rows.temperature.contiguous(),
+            rows.top_k.contiguous(),
+            rows.min_p.contiguous(),
+            rows.stream.contiguous(),
             tokens,
             tops,
             limits,
