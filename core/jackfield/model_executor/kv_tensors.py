@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from jackfield.hookspecs import KVGroup, KVLayout, KVTensors, KVTensorSpec
+from jackfield.hookspecs import InsufficientMemory, KVGroup, KVLayout, KVTensors, KVTensorSpec
 from jackfield.model_executor.dtypes import torch_dtype
-from jackfield.model_executor.memory import InsufficientMemory, gib
+from jackfield.model_executor.room import gib
 
 
 def spec_dtype(spec: KVTensorSpec, kv_dtype: torch.dtype) -> torch.dtype:

@@ -34,13 +34,15 @@ from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
 from jackfield.model_executor.loading import load_model
 from jackfield.model_executor.logits_pipeline import LogitsPipeline
 from jackfield.model_executor.logprobs import LogprobTable, StepEntries
-from jackfield.model_executor.memory import available_bytes
 from jackfield.model_executor.model_runner import ModelRunner
+from jackfield.model_executor.out_of_memory import stage
 from jackfield.model_executor.pool_sizes import pool_sizes
 from jackfield.model_executor.pooled import TokenTypes, pooled_rows
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.results import TorchLaunched, TorchResult
+from jackfield.model_executor.room import gib, room_for_kv
 from jackfield.model_executor.row_states import RowStates
+from jackfield.model_executor.step_profile import profiled_step
 from jackfield.model_executor.window_table import WindowTable
 from jackfield.model_executor.worker_stack import stack_of
 
@@ -56,11 +58,12 @@ class TorchWorker(ModelWorker):
     def __init__(self, context: WorkerContext, on: Device | None = None) -> None:
         """Load the model, allocate the KV pool, make the attention backends. on: None: the device of `context.device`.
 
-        Raises ModelSourceError or UnsupportedModel for a checkpoint, InsufficientMemory for a pool that does not fit,
+        Raises ModelSourceError or UnsupportedModel for a checkpoint, InsufficientMemory for what does not fit,
         ValueError for a context that this worker does not do.
         """
         stack = stack_of(context)
         there = open_device(torch.device(context.device)) if on is None else on
+        before = there.memory().free
         device, dtype = there.torch_device, torch_dtype(context.dtype)
         kv_dtype = dtype if context.kv_dtype is None else torch_dtype(context.kv_dtype)
         shape = stack.shape
@@ -74,31 +77,66 @@ class TorchWorker(ModelWorker):
                 "tp_size": context.shard.tp_size,
             }
         )
-        model = load_model(
-            stack,
-            shard=context.shard,
-            ops=ops,
-            device=device,
-            dtype=dtype,
-            max_context=context.max_context,
-            progress=context.progress,
-        )
+        with stage("loading the weights", f"free memory on {device}, or take a smaller or more narrowly stored model"):
+            model = load_model(
+                stack,
+                shard=context.shard,
+                ops=ops,
+                device=device,
+                dtype=dtype,
+                max_context=context.max_context,
+                progress=context.progress,
+            )
 
+        max_rows = context.max_running + 1  # row 0 is the dummy row
+        with stage(f"making the table of {max_rows} rows", "lower --max-running-requests or --context-length"):
+            self._table = ReqToTokenTable(max_rows, context.max_context, there)
         layouts = {group.name: stack.layout for group in shape.groups}
+
+        def attention_over(tables: Mapping[str, torch.Tensor]) -> AttentionPhases:
+            return AttentionPhases(
+                stack,
+                shape,
+                tables=tables,
+                page_size=context.page_size,
+                limits=AttentionLimits(
+                    max_rows=context.max_running, max_tokens=context.max_tokens, max_context=context.max_context
+                ),
+                device=device,
+                dtype=dtype,
+                kv_dtype=kv_dtype,
+                deterministic=context.deterministic,
+            )
+
+        def runner_over(attention: AttentionPhases) -> ModelRunner:
+            return ModelRunner(model, ops, attention, context.pooling, own_pool=shape.pooling is not None)
+
+        def dummy_runner() -> ModelRunner:
+            attention = attention_over(dict.fromkeys((group.name for group in shape.groups), self._table.slots))
+            attention.bind(allocate_kv(shape.groups, layouts, 0, context.page_size, kv_dtype, device))
+            return runner_over(attention)
+
+        step = profiled_step(there, dummy_runner, ops, self._table, context)
+        room = room_for_kv(
+            device=str(device),
+            host=there.host,
+            before=before,
+            free=there.memory().free,
+            step=step,
+            fraction=context.mem_fraction,
+        )
         sizes = pool_sizes(
             shape.groups,
             layouts,
             kv_dtype=kv_dtype,
             page_size=context.page_size,
             wanted=context.max_total_tokens,
-            available=available_bytes(there),
-            device=device,
+            room=room,
             window_pool=context.window_pool,
             max_running=context.max_running,
             max_tokens=context.max_tokens,
             max_context=context.max_context,
         )
-        max_rows = context.max_running + 1  # row 0 is the dummy row
         self.limits = WorkerLimits(
             max_rows=max_rows,
             max_context=context.max_context,
@@ -121,7 +159,6 @@ class TorchWorker(ModelWorker):
             sizes.bytes / 2**20,
             device,
         )
-        self._table = ReqToTokenTable(max_rows, context.max_context, there)
         self._window: WindowTable | None = None
         if sizes.window is not None:
             self._window = WindowTable(
@@ -131,26 +168,18 @@ class TorchWorker(ModelWorker):
             group.name: self._table if self._window is None or group.kind != "window" else self._window
             for group in shape.groups
         }
-        attention = AttentionPhases(
-            stack,
-            shape,
-            tables={name: table.slots for name, table in self._tables.items()},
-            page_size=context.page_size,
-            limits=AttentionLimits(
-                max_rows=context.max_running, max_tokens=context.max_tokens, max_context=context.max_context
-            ),
-            device=device,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            deterministic=context.deterministic,
-        )
+        attention = attention_over({name: table.slots for name, table in self._tables.items()})
         window_pages = None if sizes.window is None else sizes.window_slots // context.page_size
-        kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, kv_dtype, device, window_pages)
+        with stage(
+            f"allocating a KV pool of {sizes.total_slots} tokens ({gib(sizes.bytes)})",
+            "lower --mem-fraction-static or --max-total-tokens",
+        ):
+            kv = allocate_kv(shape.groups, layouts, num_pages, context.page_size, kv_dtype, device, window_pages)
         attention.bind(kv)
         self.kv: Mapping[str, KVTensors] | None = kv
         self._pools = context.pooling is not None
         self._token_types = TokenTypes()
-        runner = ModelRunner(model, ops, attention, context.pooling, own_pool=shape.pooling is not None)
+        runner = runner_over(attention)
         self._runner: ModelRunner | None = runner
         self._ops = ops
         self._device = there

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from jackfield.hookspecs import AttentionContext, LogprobSpec, SamplingRows, WorkerContext
+from jackfield.hookspecs import AttentionContext, InsufficientMemory, LogprobSpec, SamplingRows, WorkerContext
 from jackfield.layers.sampling import sample_on_device
 from jackfield.model_executor.graphs import GraphFailed, GraphMismatch
 from jackfield.model_executor.graphs.sizes import padded, padded_sizes
-from jackfield.model_executor.memory import InsufficientMemory
 from jackfield.model_executor.results import TorchLaunched
 from jackfield.model_executor.torch_worker import TorchWorker
 from jackfield.testing.fake_device import FakeDevice

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from jackfield.hookspecs import CORE_LAYOUTS, KVGroup, KVLayout, KVTensorSpec
+from jackfield.hookspecs import CORE_LAYOUTS, InsufficientMemory, KVGroup, KVLayout, KVTensorSpec
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
-from jackfield.model_executor.memory import InsufficientMemory
 
 GROUPS = (
     KVGroup(name="full", kind="full", layers=(0, 2), num_kv_heads=3, head_size=8, v_head_size=4),

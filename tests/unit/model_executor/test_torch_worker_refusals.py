@@ -14,10 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jackfield.hookspecs import ModelSourceError, Shard, WorkerContext, WorkerOp
+from jackfield.hookspecs import InsufficientMemory, ModelSourceError, Shard, WorkerContext, WorkerOp
 from jackfield.model_executor.batch_check import InvalidBatch
 from jackfield.model_executor.loading import model_class
-from jackfield.model_executor.memory import InsufficientMemory
 from jackfield.model_executor.torch_worker import TorchWorker
 from jackfield.testing.worker_driver import Advance, WorkerDriver
 

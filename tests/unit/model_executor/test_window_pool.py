@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from jackfield.hookspecs import NHD_PAGED, KVGroup, WindowWrites
+from jackfield.hookspecs import NHD_PAGED, InsufficientMemory, KVGroup, WindowWrites
 from jackfield.managers.scheduler.window import most_held
 from jackfield.model_executor.device import CpuDevice
 from jackfield.model_executor.kv_tensors import allocate_kv, page_bytes
-from jackfield.model_executor.memory import InsufficientMemory
 from jackfield.model_executor.pool_sizes import PoolSizes, pool_sizes
 from jackfield.model_executor.req_to_token import ReqToTokenTable
+from jackfield.model_executor.room import Room
 from jackfield.model_executor.window_table import WindowTable
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
 MIB = 2**20
 
 
@@ -37,13 +37,13 @@ FULL, NARROW = group("full", 1), group("window", 3)
 LAYOUTS = {"full": NHD_PAGED, "window": NHD_PAGED}
 
 
-def sizes(groups: tuple[KVGroup, ...] = (FULL, NARROW), **changes: Any) -> PoolSizes:
+def sizes(groups: tuple[KVGroup, ...] = (FULL, NARROW), *, available: int = 64 * MIB, **changes: Any) -> PoolSizes:
+    """available: for the pool, of which one of no named size may take four fifths."""
     arguments: dict[str, Any] = {
         "kv_dtype": torch.float16,
         "page_size": 4,
         "wanted": None,
-        "available": 64 * MIB,
-        "device": CUDA,
+        "room": Room(most=available, share=available * 4 // 5, most_tokens=None, why="this test has so much"),
         "window_pool": True,
         "max_running": 8,
         "max_tokens": 256,
@@ -101,8 +101,14 @@ def test_what_does_not_fit_is_refused_with_its_numbers() -> None:
     narrow = page_bytes((NARROW,), LAYOUTS, 4, torch.float16)
     with pytest.raises(InsufficientMemory, match="not one page"):
         sizes(available=narrow)
-    with pytest.raises(InsufficientMemory, match="--max-total-tokens 1000000"):
+    with pytest.raises(
+        InsufficientMemory, match=r"this test has so much: lower --max-total-tokens to \d+ or less"
+    ) as caught:
         sizes(wanted=1_000_000)
+    fitting = int(str(caught.value).rpartition(" to ")[2].split()[0])
+    assert sizes(wanted=fitting).bytes <= 64 * MIB
+    with pytest.raises(InsufficientMemory, match="lower --max-total-tokens"):
+        sizes(wanted=fitting + 4)
     with pytest.raises(InsufficientMemory, match="one page"):
         sizes(wanted=3)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from jackfield.model_executor.memory import InsufficientMemory
+from jackfield.hookspecs import InsufficientMemory
 
 _WITHOUT = "--disable-cuda-graph runs without graphs; --decode-attention-backend and --ops name other plugins"
 
