@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -89,7 +88,7 @@ def make_worker(model: str, setup: Setup, sizes: Sizes, *, device: str, dtype: s
         attention=dict.fromkeys(("prefill", "decode"), made),
         attention_features=dict.fromkeys(("prefill", "decode"), attention.features),
         ops=ops.make,
-        **_only(WorkerStack, ops_features=ops.features),
+        ops_features=ops.features,
     )
     context = WorkerContext(
         kind="worker",
@@ -106,21 +105,16 @@ def make_worker(model: str, setup: Setup, sizes: Sizes, *, device: str, dtype: s
         max_tokens=sizes.max_tokens,
         vocab_size=shape.vocab_size,
         stack=stack,
-        **_only(WorkerContext, graph_rows=sizes.batches if setup.graphs else ()),
+        graph_rows=sizes.batches if setup.graphs else (),
     )
     return TorchWorker(context)
 
 
-def _only(record: type, **fields: Any) -> dict[str, Any]:
-    """Those of the fields that this core's record has."""
-    return {name: value for name, value in fields.items() if name in {one.name for one in dataclasses.fields(record)}}
-
-
 def report_of(worker: TorchWorker, setup: Setup) -> dict[str, Any]:
     """What the worker tells of itself. Raises RuntimeError where graphs were asked for and are not used."""
-    report = dict(worker.report()) if hasattr(worker, "report") else {}
+    report = dict(worker.report())
     if setup.graphs and report.get("graphs") != "on":
-        raise RuntimeError(f"graphs were asked for, and are not used: {report.get('graphs', 'this core has none')}")
+        raise RuntimeError(f"graphs were asked for, and are not used: {report.get('graphs')}")
     return report
 
 
