@@ -83,6 +83,23 @@ def test_rows_are_drawn_from_lists_and_where_these_are_too_short_from_the_whole(
     assert sampling.sample(logits, given, room=room, tile=tile).tolist() == sample(logits, given).tolist()
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_what_sampling_launches_has_one_alignment(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all numbers of rows: else a kernel is compiled anew, in the midst of a run, for each other mixture of alignments."""
+    given: list[Any] = []
+
+    class Launched:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *arguments, **constants: given.extend(arguments)
+
+    monkeypatch.setattr(sampling, "survey", Launched())
+    monkeypatch.setattr(sampling, "race", Launched())
+    sampling.sample(torch.randn(rows, 64), sampling_rows([Draw(top_k=3)] * rows))
+    pointers = [one.data_ptr() for one in given if isinstance(one, torch.Tensor)]
+    assert len(pointers) == 25
+    assert [at % 16 for at in pointers] == [0] * len(pointers)
+
+
 @pytest.mark.parametrize("off", KERNELS)
 def test_a_kernel_that_is_switched_off_is_not_launched(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And torch gives what it would have."""

@@ -27,7 +27,8 @@ def sample(logits: torch.Tensor, rows: SamplingRows, *, room: int = ROOM, tile: 
     else:
         tops = torch.empty(n, dtype=torch.float32, device=logits.device)
         limits = torch.zeros(n, dtype=torch.int64, device=logits.device)
-        lows, highs, lengths = torch.empty((3, n), dtype=torch.int32, device=logits.device)
+        # Each from a multiple of 16 bytes on: kernels are compiled once for pointers so aligned, and once more for others.
+        lows, highs, lengths = torch.empty((3, -(-n // 4) * 4), dtype=torch.int32, device=logits.device)
         listed = torch.empty((n, room), dtype=torch.float32, device=logits.device)
         ids = torch.empty((n, room), dtype=torch.int32, device=logits.device)
     most = triton.next_power_of_2(vocab)
