@@ -1,13 +1,15 @@
 """The conformance suite of one plugin on this device: `jackfield conformance`, without what finds plugins in a run.
 
-arguments: {plugin: "kind.name"}. The very checks of `jackfield.testing.conformance`, in pytest; each is a row when it ends.
+arguments: {plugin: "kind.name"}. The very checks of `jackfield.testing.conformance`, in pytest, those of attention over fewer
+cases; each is a row when it ends.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.jobs import Job, Tell
 from benchmarks.gpu.providers import describe, providers
@@ -16,6 +18,9 @@ from jackfield.hookspecs import Need
 from jackfield.stack.discovery.catalogue import Catalogue
 from jackfield.stack.discovery.interpreter import INTERPRETED
 from jackfield.stack.discovery.manifest import ManifestRow, parse_row
+
+if TYPE_CHECKING:
+    from jackfield.testing.attention_batches import AttentionCase
 
 TINY = "one_phase or batch_fault or norm or sample_greedy or embedding"
 """Checks of the tiny run, which shows that the others would run."""
@@ -43,10 +48,18 @@ def run(job: Job, tell: Tell) -> None:
 
 def suite(plugin: str, on: str) -> type:
     """The kind's suite, with what it asks of an installed plugin answered by the plugin's files."""
+    from jackfield.testing.attention_grid import thinned
     from jackfield.testing.conformance import AttentionConformance, OpsConformance
 
+    class Fewer(AttentionConformance):
+        """Each value of each factor, not each pair of them: a case is mostly the first to need its kernels, and each takes
+        seconds to compile, so that all cases of one check would take longer than the whole run may."""
+
+        def possible(self, tried: Iterable[AttentionCase]) -> list[AttentionCase]:
+            return super().possible(thinned(tried))
+
     provider = providers()[plugin]
-    base: Any = AttentionConformance if provider.kind == "attention" else OpsConformance
+    base: Any = Fewer if provider.kind == "attention" else OpsConformance
 
     class Plugin(base):  # type: ignore[misc]
         plugin = provider.name
