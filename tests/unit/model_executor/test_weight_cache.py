@@ -237,6 +237,23 @@ def test_a_weight_that_cannot_be_restored_is_packed_and_the_file_is_whole_again(
     assert (again.packed, again.restored) == (0, LINEARS)
 
 
+def test_a_weight_whose_bytes_were_lost_is_packed_and_the_file_is_whole_again(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = load(ExportingOps())
+    (file,) = files(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:ALIGNMENT] + bytes(ALIGNMENT) + whole[2 * ALIGNMENT :])  # the first section's beginning
+    ops = ExportingOps()
+    second = load(ops)
+    assert 1 <= ops.packed < LINEARS
+    assert "does not hold the bytes that were written" in caplog.text
+    assert all(torch.equal(a, b) for a, b in zip(weights(first), weights(second), strict=True))
+    again = ExportingOps()
+    load(again)
+    assert (again.packed, again.restored) == (0, LINEARS)
+
+
 def test_a_full_disk_is_a_warning_and_leaves_nothing(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import Ops, Shard, WorkerStack
 from jackfield.model_executor.weight_cache.directory import CacheDirectory, Unfinished
-from jackfield.model_executor.weight_cache.packed_file import PackedFile
+from jackfield.model_executor.weight_cache.packed_file import Damaged, PackedFile
 
 logger = logging.getLogger(__name__)
 
-FORM = 1
+FORM = 2
 """Of the names and the order of what is put there: raise it when `FusedLinear` puts other things under the same name."""
 
 LEAST_BYTES = 8 * 2**20
@@ -52,8 +52,8 @@ class KeptWeights:
         """A packed weight out of the cache; None: it must be packed, and then be put."""
         if self._found is None or name not in self._found:
             return None
-        header, data = self._found.section(name)
         try:
+            header, data = self._found.section(name)
             packed = self._ops.restore(header, data)
         except Exception:
             logger.warning("the packed weight of %s cannot be restored and is packed anew", name, exc_info=True)
@@ -109,7 +109,7 @@ class KeptWeights:
                     assert self._found is not None
                     self._unfinished.writer.add(taken, *self._found.section(taken))
             self._unfinished.writer.add(name, header, data)
-        except (OSError, TypeError) as error:
+        except (OSError, TypeError, Damaged) as error:
             self._give_up(error)
             return False
         return True

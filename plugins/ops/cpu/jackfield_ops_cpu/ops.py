@@ -159,6 +159,8 @@ class CpuOps(Ops):
             numbers = ids.numpy()
             if numbers.min() < 0 or numbers.max() >= rows:
                 raise IndexError(f"token ids {numbers.min()} to {numbers.max()} are not all below {rows}")
+        if ids.dtype is not torch.int64:  # the library reads eight bytes of each
+            ids = ids.long()
         if isinstance(table, PackedWeight):
             if is_dense(table):
                 return look_up_dense(ids.contiguous(), table, self.dtype, self.threads)

@@ -119,5 +119,12 @@ def export_weight(packed: PackedWeight) -> tuple[dict[str, int], NDArray[np.uint
 
 
 def restore_weight(header: Mapping[str, int], data: NDArray[np.uint8]) -> PackedWeight:
-    """What `export_weight` told, over the bytes as they lie."""
-    return PackedWeight.of(Form(header["form"]), header["rows"], header["columns"], data, flags=header["flags"])
+    """What `export_weight` told, over the bytes as they lie. ValueError for other bytes than such a weight has."""
+    form, rows, columns = Form(header["form"]), header["rows"], header["columns"]
+    dense = form in DENSE.values()
+    wanted = dense_bytes(form, rows, columns) if dense else library().jf_quantized_bytes(form, rows, columns)
+    if data.size != wanted:
+        raise ValueError(
+            f"a weight of {rows} x {columns} in the form {form.name} has {wanted} bytes; these are {data.size}"
+        )
+    return PackedWeight.of(form, rows, columns, data, flags=header["flags"])

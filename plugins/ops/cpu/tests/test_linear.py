@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,6 +90,19 @@ def test_packed_weights_can_be_kept_and_mapped(rig: Any) -> None:
     assert torch.equal(ops.linear(x, ops.restore(header, kept)), ops.linear(x, made))
 
 
+def test_bytes_that_are_not_as_many_as_the_weight_has_are_refused(rig: Any) -> None:
+    """Or products would read what lies behind them."""
+    ops = CpuOps(torch.float32, threads=1)
+    header, data = ops.export(rig.packed(ops, rig.randn(20, 33, seed=1)))
+    for wrong in (data[:-64], np.concatenate([data, data])):
+        with pytest.raises(ValueError, match=f"20 x 33 in the form F32 has {data.size} bytes; these are {wrong.size}"):
+            ops.restore(header, wrong)
+    quantized = CpuOps(torch.float32, threads=1, quantization="w8a8_int8")
+    header, data = quantized.export(rig.packed(quantized, rig.randn(20, 33, seed=1)))
+    with pytest.raises(ValueError, match=r"in the form INT8 has .* bytes"):
+        quantized.restore(header, data[:-64])
+
+
 def test_encodings_that_the_manifest_does_not_list_are_refused() -> None:
     weight = DenseWeight(encoding="q5_0", out_features=2, in_features=32, data=torch.zeros(2, 22, dtype=torch.uint8))
     with pytest.raises(ValueError, match="q5_0"):
@@ -104,5 +118,7 @@ def test_rows_are_looked_up_in_tiles(rig: Any, dtype: torch.dtype) -> None:
         assert ops.looks_up(packed)
         for ids in (torch.tensor([3, 0, rows - 1, 3]), torch.arange(rows), torch.empty(0, dtype=torch.int64)):
             assert torch.equal(ops.embedding(ids, packed), table[ids])
+            for narrow in (packed, table):
+                assert torch.equal(ops.embedding(ids.int(), narrow), table[ids])
         with pytest.raises(IndexError, match=f"are not all below {rows}"):
             ops.embedding(torch.tensor([0, rows]), packed)
