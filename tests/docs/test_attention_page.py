@@ -1,4 +1,4 @@
-"""The page on attention backends: its file conforms and serves as told."""
+"""The page on attention backends: its files conform, and the first serves as told."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jackfield.entrypoints.cli import main
+from jackfield.testing.conformance import AttentionConformance
 from tests.conformance.checks import failing
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "write-an-attention-backend.md").read_text()
@@ -30,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.goal_row(35)
 def test_the_backend_conforms(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (conformance,) = [words for words in COMMANDS if words[0] == "conformance"]
+    conformance, _ = [words for words in COMMANDS if words[0] == "conformance"]
     assert main(conformance) == 0, capsys.readouterr().out
     assert "attention.rowwise conforms" in capsys.readouterr().out
 
@@ -42,6 +43,20 @@ def test_its_own_test_file_and_the_single_case(folder: Path, capsys: pytest.Capt
     single, _ = BLOCKS
     exec(compile(single, "write-an-attention-backend.md", "exec"), {})
     assert capsys.readouterr().out == "equal to the reference\n"
+
+
+def test_the_file_of_recorded_steps_has_what_it_claims(folder: Path) -> None:
+    _, (_, name, _, file) = [words for words in COMMANDS if words[0] == "conformance"]
+    kind, plugin = name.split(".")
+    assert kind == AttentionConformance.kind
+
+    class TestRecorded(AttentionConformance):
+        pass
+
+    TestRecorded.plugin, TestRecorded.file = plugin, folder / file
+    assert set(TestRecorded.manifest().features) == {"graph", "tree_mask", "kv:fp8_e4m3"}
+    checks = "loads", "graph", "graphs_side_by_side", "tree_mask", "kv_dtype", "kv_dtype_writes", "plan_does_not_wait"
+    assert failing(TestRecorded, [f"test_{check}" for check in checks]) == {}
 
 
 @pytest.mark.model
