@@ -33,7 +33,7 @@ def test_batch_a_failed_plan_ends_its_requests_and_the_engine_lives(tiny_model: 
         whole = engine.generate(input_ids=[5, 6, 7], sampling_params=GREEDY)["output_ids"]
         engine.flush_cache()
         worker: Any = engine._runtime.worker  # type: ignore[union-attr]
-        attention = getattr(worker, "_worker", worker)._runner._attention
+        attention = getattr(worker, "_worker", worker)._runner.attention
         plan, calls = attention.plan, iter(range(1, 10**6))
 
         def breaks(batch: Any) -> Any:
