@@ -162,7 +162,7 @@ def test_processes_are_added() -> None:
 
 
 def test_what_runs_once_a_layer_is_not_metered() -> None:
-    assert METHODS["attention"] == ("plan",)
+    assert METHODS["attention"] == ("plan", "refresh")
     assert not {"model", "ops"} & set(METHODS)
 
 
