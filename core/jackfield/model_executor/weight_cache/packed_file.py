@@ -38,8 +38,8 @@ def sample(data: NDArray[np.uint8]) -> int:
     """CRC-32 of the first 4 KiB of every MiB and of the last 4 KiB: all of it would cost a warm start as much as reading it."""
     found = 0
     for start in range(0, data.size, SAMPLED_EVERY):
-        found = zlib.crc32(data[start : start + SAMPLED_BYTES], found)
-    return zlib.crc32(data[-SAMPLED_BYTES:], found)
+        found = zlib.crc32(data[start : start + SAMPLED_BYTES].data, found)
+    return zlib.crc32(data[-SAMPLED_BYTES:].data, found)
 
 
 class PackedWriter:

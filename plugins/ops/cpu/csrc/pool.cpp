@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <new>
 
 namespace jf {
 namespace {
@@ -58,13 +60,25 @@ void leave_processor(int processor) {
 
 }  // namespace
 
-Pool::Pool(int threads) : size_(threads) {
+Pool::Pool(int threads) : size_(threads) { start(); }
+
+void Pool::start() {
     // Signals are for the threads that Python knows.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int thread = 1; thread < size_; ++thread) workers_.emplace_back([this, thread] { work(thread); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    started_.store(true, std::memory_order_relaxed);
+}
+
+void Pool::forget() {
+    // Neither may be destroyed: the threads are of the parent, and one of them may have held the mutex.
+    new (&workers_) std::vector<std::thread>;
+    new (&callers_) std::mutex;
+    started_ = false;
+    epoch_ = turn_ = 0;
+    sleeping_ = running_ = arrived_ = 0;
 }
 
 Pool::~Pool() {
@@ -80,6 +94,7 @@ void Pool::run_raw(Call call, void* data) {
         return;
     }
     std::lock_guard<std::mutex> one_at_a_time(callers_);
+    if (!started_.load(std::memory_order_relaxed)) start();
     call_ = call;
     data_ = data;
     processor_ = sched_getcpu();
@@ -129,11 +144,28 @@ void Pool::barrier() {
     }
 }
 
+struct SharedPools {
+    std::mutex mutex;
+    std::map<int, std::unique_ptr<Pool>> of;
+
+    SharedPools() {
+        pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
+                       [] {
+                           all().mutex.unlock();
+                           for (auto& [threads, pool] : all().of) pool->forget();
+                       });
+    }
+
+    static SharedPools& all() {
+        static auto* pools = new SharedPools;  // never destroyed: workers may outlive main
+        return *pools;
+    }
+};
+
 Pool& Pool::shared(int threads) {
-    static std::mutex mutex;
-    static auto* pools = new std::map<int, std::unique_ptr<Pool>>;  // never destroyed: workers may outlive main
-    std::lock_guard<std::mutex> lock(mutex);
-    auto& pool = (*pools)[threads];
+    auto& pools = SharedPools::all();
+    std::lock_guard<std::mutex> lock(pools.mutex);
+    auto& pool = pools.of[threads];
     if (!pool) pool = std::make_unique<Pool>(threads);
     return *pool;
 }

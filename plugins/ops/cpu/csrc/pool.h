@@ -32,16 +32,22 @@ class Pool {
     // Inside run: waits until all threads have come here. Every thread must come the same number of times.
     void barrier();
 
-    // One pool for every number of threads; it lives as long as the process.
+    // One pool for every number of threads; it lives as long as the process. In a child of fork, which has the caller alone of all
+    // threads, it starts its workers anew.
     static Pool& shared(int threads);
 
   private:
     using Call = void (*)(void*, int);
+    friend struct SharedPools;
     void run_raw(Call call, void* data);
+    void start();
+    // In a child of fork: as if no run had ever been; workers start with the next one.
+    void forget();
     void work(int thread);
 
     const int size_;
     std::vector<std::thread> workers_;
+    std::atomic<bool> started_{false};
     std::mutex callers_;
     Call call_ = nullptr;
     void* data_ = nullptr;

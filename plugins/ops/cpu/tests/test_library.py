@@ -52,6 +52,38 @@ def test_levels_can_be_forced_and_unknown_ones_are_refused(native: ctypes.CDLL) 
         use_level(native, "avx3")
 
 
+FORKED = """
+import os, threading
+import numpy as np
+from jackfield_ops_cpu.library import library
+
+logits = np.eye(6, 300, dtype=np.float32)
+
+def right():
+    tokens = np.full(6, -7, dtype=np.int64)
+    library().jf_arg_max(logits.ctypes.data, 6, 300, 300, tokens.ctypes.data, 3)
+    return tokens.tolist() == [0, 1, 2, 3, 4, 5]
+
+assert right()
+stop = threading.Event()
+busy = threading.Thread(target=lambda: [right() for _ in iter(stop.is_set, True)])
+busy.start()  # so that some forks come in the midst of a run
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        os._exit(0 if right() and right() else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+stop.set()
+busy.join()
+assert right()
+"""
+
+
+def test_a_child_of_fork_has_threads_of_its_own() -> None:
+    """It inherits a pool whose workers are its parent's: waiting for them would never end."""
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=300)
+
+
 def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "source_digest", lambda project: "0" * 16)
     library.cache_clear()
