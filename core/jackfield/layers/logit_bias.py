@@ -65,7 +65,8 @@ class MinNewTokens(LogitsProcessor):
     def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         none = np.empty(0, dtype=np.int64)
         ids = [self._ends[row] if self._missing[row] > 0 else none for row in rows.tolist()]
-        logits[_places(ids, self._device)] = -torch.inf
+        never = logits.new_full((), -torch.inf)  # a number would be copied to the device, and waited for
+        logits.index_put_(_places(ids, self._device), never)
 
 
 def _places(ids: Sequence[NDArray[np.int64]], device: str) -> tuple[torch.Tensor, torch.Tensor]:

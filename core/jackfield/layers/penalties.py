@@ -78,13 +78,14 @@ class RepetitionPenalty(LogitsProcessor):
             slot = self._slots.take(row.row)
             self._seen = with_room(self._seen, slot)
             line = self._seen[slot].zero_()
-            line[_put(row.history.astype(np.int64), self._device)] = True
+            line.index_fill_(0, _put(row.history.astype(np.int64), self._device), True)
 
     def closed(self, rows: NDArray[np.int32]) -> None:
         self._slots.free(rows)
 
     def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
-        self._seen[self._slots.of(rows, self._device), ids] = True
+        seen = torch.ones((), dtype=torch.bool, device=self._device)  # a number would be copied there, and waited for
+        self._seen.index_put_((self._slots.of(rows, self._device), ids), seen)
 
     def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         seen = self._seen[self._slots.of(rows, self._device)]

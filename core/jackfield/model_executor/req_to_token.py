@@ -26,7 +26,7 @@ class ReqToTokenTable:
         if self._host is not None:
             self._host[rows] = 0
         else:
-            self.slots[self.device.upload(rows, np.int64)] = 0
+            self.slots.index_fill_(0, self.device.upload(rows, np.int64), 0)
 
     def apply(self, writes: RowWrites) -> None:
         """Write the runs. Their bounds are the caller's to check."""

@@ -283,7 +283,7 @@ class TorchWorker(ModelWorker):
         self._sampled = step.order
         if step.refused:
             rows, owners = step.rows[step.sampled], step.owners[step.sampled]
-            self._newest[self._device.upload(rows[self._rows.sampled(rows, owners)], "int64")] = 0
+            self._newest.index_fill_(0, self._device.upload(rows[self._rows.sampled(rows, owners)], "int64"), 0)
             return TorchResult(self._device, step.rows.size, step.sampled, None, refused=step.refused)
         if step.logits is None or step.sampling is None:
             return TorchResult(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,6 +55,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def watched(waits: Callable[[str], None]) -> Iterator[None]:
     """Until the end, `waits` is told what would wait for a device: operations by name, and reads of tensors through Python."""
     with pytest.MonkeyPatch.context() as patch, Watch(waits):
+        patch.setattr(torch.Tensor, "__setitem__", _setting(torch.Tensor.__setitem__, waits))
         for name in _READING:
             patch.setattr(torch.Tensor, name, _telling(getattr(torch.Tensor, name), f"Tensor.{name}", waits))
         yield
@@ -63,6 +65,21 @@ def _telling(method: Callable[..., Any], name: str, waits: Callable[[str], None]
     def told(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         waits(name)
         return method(self, *args, **kwargs)
+
+    return told
+
+
+def _setting(method: Callable[..., None], waits: Callable[[str], None]) -> Callable[..., None]:
+    """A number that is set at indices, or as a single element, becomes a tensor on the host first: its copy is waited for. Set to
+    a slice it is filled in."""
+
+    def told(self: torch.Tensor, index: Any, value: Any) -> None:
+        at = index if isinstance(index, tuple) else (index,)
+        element = len(at) == self.dim() and all(isinstance(one, int | np.integer) for one in at)
+        listed = any(isinstance(one, torch.Tensor | np.ndarray | list) for one in at)
+        if (element or listed) and not isinstance(value, torch.Tensor):
+            waits("Tensor.__setitem__ of a number")
+        method(self, index, value)
 
     return told
 

@@ -81,6 +81,9 @@ def test_a_recording_reads_tensors_and_not_what_python_knew() -> None:
         (lambda _, x: x.nonzero(), "synchronise aten.nonzero"),
         (lambda _, x: x.cpu() + 1, r"synchronise Tensor\.cpu"),
         (lambda _, x: torch.from_numpy(x.numpy() + 1) + x, r"synchronise Tensor\.numpy"),
+        (lambda _, x: x.__setitem__(0, 0), "synchronise Tensor.__setitem__ of a number"),
+        (lambda _, x: x.__setitem__(torch.tensor([0]), 0.5), "synchronise Tensor.__setitem__ of a number"),
+        (lambda _, x: x[None].__setitem__((0, [1]), 0.5), "synchronise Tensor.__setitem__ of a number"),
         (lambda device, x: device.upload(np.ones(2), np.float32) + x, "upload"),
         (lambda device, x: device.download([x]), "download 1"),
         (lambda _, x: x[0:1], "nothing was enqueued"),
@@ -114,6 +117,9 @@ def test_waits_are_seen_and_nothing_else_is() -> None:
     with device.watch():
         x = device.upload(np.arange(4), np.float32)
         y = (x * 2)[torch.tensor([0, 1])] + x.sum()
+        y[torch.tensor([0])] = x[:1] + 6  # a tensor from there, and a number into a slice
+        x[:1] = 0
+        x[0] = x[1] - 1
         assert device.log == ["upload"]
         assert y.tolist() == [6.0, 8.0]
     assert device.log == ["upload", "synchronise Tensor.tolist"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,3 +90,21 @@ def test_log_probabilities_arrive_with_the_tokens(worker_context: MakeContext, l
     wanted = torch.log_softmax(llama.logits([*PROMPTS[0]]), dim=-1)
     chosen = [float(wanted[at, token]) for at, token in enumerate([*PROMPTS[0][1:], int(result.tokens[0])])]
     assert result.logprobs.chosen.tolist() == pytest.approx(chosen, abs=1e-4)
+
+
+def test_rows_that_begin_and_end_and_what_they_ask_of_their_logits_wait_for_nothing(
+    worker_context: MakeContext, llama: Any
+) -> None:
+    """Numbers written to indices of a device's tensor would be copied from the host, and waited for."""
+    device = FakeDevice()
+    driver = driven(worker_context, llama, device)
+    ends = np.array([1, 2], dtype=np.int32)
+    asking = {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "min_new_tokens": 9, "end_ids": ends}
+    for prompt in PROMPTS:
+        one = driver.open(prompt, **asking)
+        for _ in range(2):
+            with device.watch():
+                pending = driver.worker.sample(driver.launch(Advance(request=one)))
+            one.tokens += pending.result().tokens.tolist()
+        driver.close(one)
+    assert not [line for line in device.log if line.startswith("synchronise")]

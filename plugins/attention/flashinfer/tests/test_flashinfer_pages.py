@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jackfield.testing.fake_device import FakeDevice
 from jackfield_attention_flashinfer.mask import mask_starts, write_mask
 from jackfield_attention_flashinfer.pages import DevicePages, host_pages, write_pages
 
@@ -115,3 +116,16 @@ def test_nothing_is_read_back(window: int | None) -> None:
     kept = write_pages(DevicePages.empty(3, 40, device), ints(9, 50), ints(3), ints(3), ints(3), window, 16)
     among = torch.empty(12, 4, dtype=torch.bool, device=device)
     write_mask(torch.empty(99, dtype=torch.uint8, device=device), ints(4), among, ints(4), kept)
+
+
+def test_finding_pages_can_be_recorded() -> None:
+    """A graph's plan does so in each replay: no number may be copied from the host."""
+    table = torch.arange(24, dtype=torch.int32).reshape(2, 12)
+    pages, device = DevicePages.empty(1, 6, torch.device("cpu")), FakeDevice()
+    rows, lengths = torch.tensor([1], dtype=torch.int32), torch.tensor([5], dtype=torch.int32)
+    graph = device.capture(lambda: write_pages(pages, table, rows, torch.ones_like(lengths), lengths, None, 2), None)
+    pages.indptr.fill_(7)
+    lengths.fill_(9)
+    graph.replay()
+    assert pages.indptr.tolist() == [0, 5]
+    assert pages.indices[:5].tolist() == [6, 7, 8, 9, 10]
