@@ -163,6 +163,7 @@ if TYPE_CHECKING:
         OpsSpecs,
         PostAttention,
         PreAttention,
+        SamplingGroups,
         SamplingRows,
     )
     from jackfield.hookspecs.parser import (
@@ -421,6 +422,7 @@ __all__ = [
     "RowWrites",
     "Runtime",
     "Sample",
+    "SamplingGroups",
     "SamplingRows",
     "SchedulePolicy",
     "SchedulePolicySpecs",

@@ -98,6 +98,23 @@ class KVWrite:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SamplingGroups:
+    """What the host knows of `SamplingRows`, so that a provider need not ask the device for it and wait. A greedy row is in
+    neither group.
+
+    plain       int64 [a], on the logits' device: the rows that draw from all tokens
+    filtered    int64 [b], likewise: those that draw from what a top-k or top-p leaves
+    most_top_k  the largest `top_k` of the filtered rows; 0: there are none
+    min_p       whether a row that draws has one
+    """
+
+    plain: torch.Tensor
+    filtered: torch.Tensor
+    most_top_k: int
+    min_p: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingRows:
     """Sampling parameters of the rows that are sampled, one entry a row; tensors on the logits' device.
 
@@ -108,6 +125,7 @@ class SamplingRows:
                   get. `jackfield.layers.noise.uniforms` makes each token's random number from it, so that a row's draw
                   does not depend on its neighbours
     greedy        True if every row is greedy; then `stream` is 0 everywhere
+    groups        None: all rows are greedy, or nobody said
     """
 
     temperature: torch.Tensor
@@ -116,6 +134,7 @@ class SamplingRows:
     min_p: torch.Tensor
     stream: torch.Tensor
     greedy: bool
+    groups: SamplingGroups | None = None
 
 
 class Ops(ABC):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jackfield.hookspecs import RowOpen, SamplingRows
+from jackfield.hookspecs import RowOpen, SamplingGroups, SamplingRows
 from jackfield.layers.noise import streams
 from jackfield.layers.to_device import to_device
 
@@ -76,14 +76,27 @@ class SamplingTable:
 
     def _columns(self, rows: NDArray[np.int32]) -> SamplingRows:
         """All but the streams, which nobody draws from where all rows are greedy."""
-        temperature = self.temperature[rows]
+        temperature, top_k, top_p, min_p = (
+            column[rows] for column in (self.temperature, self.top_k, self.top_p, self.min_p)
+        )
+        groups = None
+        if temperature.any():
+            draws = temperature > 0
+            filtered = draws & ((top_k < self.vocab_size) | (top_p < 1))
+            groups = SamplingGroups(
+                plain=self._put(np.flatnonzero(draws & ~filtered)),
+                filtered=self._put(np.flatnonzero(filtered)),
+                most_top_k=int(top_k[filtered].max(initial=0)),
+                min_p=bool((draws & (min_p > 0)).any()),
+            )
         return SamplingRows(
             temperature=self._put(temperature),
-            top_k=self._put(self.top_k[rows]),
-            top_p=self._put(self.top_p[rows]),
-            min_p=self._put(self.min_p[rows]),
+            top_k=self._put(top_k),
+            top_p=self._put(top_p),
+            min_p=self._put(min_p),
             stream=self._put(np.zeros(len(rows), dtype=np.int64)),
-            greedy=not temperature.any(),
+            greedy=groups is None,
+            groups=groups,
         )
 
     def _put(self, column: NDArray[np.generic]) -> torch.Tensor:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from jackfield.hookspecs import SamplingRows
+from jackfield.hookspecs import SamplingGroups, SamplingRows
 from jackfield.layers.host_sampling import sample_on_host
 from jackfield.layers.noise import uniforms
 from jackfield.layers.sampling_filters import drop_top
@@ -33,23 +33,32 @@ def sample_on_device(logits: torch.Tensor, rows: SamplingRows, *, drop: Drop = d
     if not rows.greedy:
         vocab = logits.shape[-1]
         ids = torch.arange(vocab, device=logits.device)
-        sampled = rows.temperature > 0
-        filters = sampled & ((rows.top_k < vocab) | (rows.top_p < 1))
-        any_min_p = bool((rows.min_p > 0).any())  # it changes nothing in the rows where it is off, but takes time
-        for chosen, filtered in ((sampled & ~filters, False), (filters, True)):
+        groups = rows.groups or groups_of(rows, vocab)
+        for chosen, filtered in ((groups.plain, False), (groups.filtered, True)):
             for part in _parts(chosen, vocab):
                 weights = _weights(logits, largest, rows, part)
                 if filtered:
                     drop(weights, rows.top_k[part], rows.top_p[part])
-                if any_min_p:
+                if groups.min_p:  # it changes nothing in the rows where it is off, but takes time
                     weights.masked_fill_(weights < rows.min_p[part, None], 0.0)
                 tokens[part] = race(weights, uniforms(rows.stream[part], ids))
     return tokens.masked_fill(~torch.isfinite(largest), -1)
 
 
-def _parts(chosen: torch.Tensor, vocab: int) -> Iterator[torch.Tensor]:
-    """Indices of the chosen rows, as many at once as their temporaries allow."""
-    indices = chosen.nonzero().squeeze(-1)
+def groups_of(rows: SamplingRows, vocab: int) -> SamplingGroups:
+    """For rows of which nobody said: asks the device, and waits."""
+    draws = rows.temperature > 0
+    filtered = draws & ((rows.top_k < vocab) | (rows.top_p < 1))
+    return SamplingGroups(
+        plain=(draws & ~filtered).nonzero().squeeze(-1),
+        filtered=filtered.nonzero().squeeze(-1),
+        most_top_k=max(torch.where(filtered, rows.top_k, 0).tolist(), default=0),
+        min_p=bool((draws & (rows.min_p > 0)).any()),
+    )
+
+
+def _parts(indices: torch.Tensor, vocab: int) -> Iterator[torch.Tensor]:
+    """Indices of rows, as many at once as their temporaries allow."""
     step = max(1, _AT_ONCE // vocab)
     for start in range(0, indices.numel(), step):
         yield indices[start : start + step]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from jackfield.hookspecs import LogprobSpec, SamplingRows, WorkerContext
 from jackfield.layers.sampling import sample_on_device
+from jackfield.layers.sampling_filters import drop_by_order
 from jackfield.model_executor.torch_worker import TorchWorker
 from jackfield.testing.fake_device import FakeDevice
 from jackfield.testing.worker_driver import Advance, WorkerDriver
@@ -24,7 +26,12 @@ class DeviceOps(TorchOps):
     """Samples as on a GPU, where the tensors of the test lie on the CPU."""
 
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-        return sample_on_device(logits, rows)
+        return sample_on_device(logits, rows, drop=_drop_top)
+
+
+def _drop_top(weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> None:
+    """With torch's sort, as on a GPU."""
+    drop_by_order(weights, weights.sort(dim=-1, descending=True).values, top_k, top_p)
 
 
 def driven(context: MakeContext, checkpoint: Any, device: FakeDevice, **changes: Any) -> WorkerDriver:
@@ -107,4 +114,26 @@ def test_rows_that_begin_and_end_and_what_they_ask_of_their_logits_wait_for_noth
                 pending = driver.worker.sample(driver.launch(Advance(request=one)))
             one.tokens += pending.result().tokens.tolist()
         driver.close(one)
+    assert not [line for line in device.log if line.startswith("synchronise")]
+
+
+def test_draws_wait_for_nothing_and_are_those_of_the_host(worker_context: MakeContext, llama: Any) -> None:
+    """Which rows draw, and behind which filters, is known to the host: the device is not asked for it."""
+    ways = [
+        {"temperature": 1.0, "seed": 5},
+        {"temperature": 0.8, "top_k": 7, "top_p": 0.9, "seed": 6},
+        {},
+        {"temperature": 1.5, "min_p": 0.05, "seed": 7},
+    ]
+    device, outputs = FakeDevice(), []
+    there, here = driven(worker_context, llama, device), WorkerDriver(TorchWorker(worker_context(llama)), seed=3)
+    for driver in (there, here):
+        requests = [driver.open([9, 8, 7 + i], **way) for i, way in enumerate(ways)]
+        for _ in range(6):
+            with device.watch() if driver is there else nullcontext():
+                pending = driver.worker.sample(driver.launch(*[Advance(request=one) for one in requests]))
+            for one, token in zip(requests, pending.result().tokens.tolist(), strict=True):
+                one.tokens.append(token)
+        outputs.append([one.output for one in requests])
+    assert outputs[0] == outputs[1]
     assert not [line for line in device.log if line.startswith("synchronise")]

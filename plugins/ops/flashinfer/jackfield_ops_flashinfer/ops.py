@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from jackfield.hookspecs import ForwardContext, Norm, PostAttention, PreAttention, Rotary, SamplingRows
 from jackfield.layers.rotary import RotaryTable
-from jackfield.layers.sampling import sample_on_device
+from jackfield.layers.sampling import groups_of, sample_on_device
 from jackfield.layers.sampling_filters import drop_by_order, drop_top
 from jackfield.layers.torch_ops import TorchOps
 from jackfield_ops_flashinfer.parts import ACTIVATIONS, MOST_LARGEST, PARTS, ROTARY_HEADS
@@ -107,11 +109,14 @@ class FlashInferOps(TorchOps):
     def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
         if "top_k" not in self._fused:
             return super().sample(logits, rows)
-        return sample_on_device(logits, rows, drop=self._drop_top)
+        if rows.greedy:
+            return sample_on_device(logits, rows)
+        groups = rows.groups or groups_of(rows, logits.shape[-1])
+        drop = partial(self._drop_top, most=groups.most_top_k)
+        return sample_on_device(logits, replace(rows, groups=groups), drop=drop)
 
-    def _drop_top(self, weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> None:
-        """As `drop_top`. Asks the device for the largest top-k, as sampling has asked it for the filtered rows."""
-        most = int(top_k.max())
+    def _drop_top(self, weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, *, most: int) -> None:
+        """As `drop_top`; no top_k is above `most`."""
         if most > min(MOST_LARGEST, weights.shape[-1]):
             drop_top(weights, top_k, top_p)
             return
