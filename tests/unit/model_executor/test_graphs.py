@@ -249,6 +249,27 @@ def test_what_cannot_be_recorded_stops_the_start(worker_context: MakeContext, ll
         worker(worker_context, llama, backend=OutOfMemory, graph_rows=(1, 4))
 
 
+class OutOfMemoryWhileRecording(GraphAttention):
+    """As torch does: a broken recording raises once more when it is ended."""
+
+    def in_graph(self, plan: Any) -> None:
+        try:
+            raise torch.OutOfMemoryError("Tried to allocate 30.00 GiB")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+
+def test_what_broke_a_recording_is_told(worker_context: MakeContext, llama: Any) -> None:
+    with pytest.raises(InsufficientMemory, match=r"30\.00 GiB"):
+        worker(worker_context, llama, backend=OutOfMemoryWhileRecording, graph_rows=(4,))
+
+
+def test_the_logits_of_all_sizes_are_in_one_place(worker_context: MakeContext, llama: Any) -> None:
+    graphs = worker(worker_context, llama, graph_rows=(1, 2, 5))._graphs
+    assert len({one.step.outputs.untyped_storage().data_ptr() for one in graphs._recorded.values()}) == 1
+    assert {size: len(one.step.outputs) for size, one in graphs._recorded.items()} == {1: 1, 2: 2, 5: 5}
+
+
 def test_the_largest_is_recorded_first(worker_context: MakeContext, llama: Any) -> None:
     seen: list[int] = []
 

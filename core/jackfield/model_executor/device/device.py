@@ -83,7 +83,8 @@ class Device(ABC):
 
     @abstractmethod
     def download(self, tensors: Sequence[torch.Tensor]) -> Download:
-        """Start copies of what the tensors hold behind the work that was enqueued before. They may be changed afterwards."""
+        """Start copies of what the tensors hold behind the work that was enqueued before. They must not be changed until the
+        copies are there: they may be on a queue of their own, or the tensors themselves."""
 
     @abstractmethod
     def memory(self) -> Memory:

@@ -45,6 +45,9 @@ class DecodeGraphs:
         self._tally = Tally()
         self._recorded: dict[int, _Recorded] = {}
         self._inputs: GraphInputs | None = None
+        self._logits: torch.Tensor | None = (
+            None  # [largest size, vocab]: a vocabulary's width for each row of each size is much
+        )
 
     @torch.inference_mode()
     def record(
@@ -77,7 +80,10 @@ class DecodeGraphs:
 
         def step() -> torch.Tensor:
             backend.in_graph(plan)
-            return runner.decode(inputs.tokens(size), inputs.positions(size), batch, plan)
+            logits = runner.decode(inputs.tokens(size), inputs.positions(size), batch, plan)
+            if self._logits is None:  # at the call before the first, and largest, recording
+                self._logits = torch.empty_like(logits)
+            return self._logits[:size].copy_(logits)
 
         return _Recorded(plan=plan, prepare=prepare, step=device.capture(step, pool))
 
@@ -115,7 +121,7 @@ class DecodeGraphs:
     def forget(self) -> None:
         """Let go of all recorded work and its memory."""
         self._recorded.clear()
-        self._inputs = None
+        self._inputs = self._logits = None
 
     def report(self) -> dict[str, float | int | str | None]:
         """For `ModelWorker.report`."""

@@ -32,12 +32,20 @@ def told(rows: int, attention: str) -> Iterator[None]:
     """Errors of a recording, in words."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise InsufficientMemory(
-            f"recording the decode step of {rows} rows took more memory than is free ({error}): lower --mem-fraction-static, "
-            "--cuda-graph-max-bs or --max-running-requests, or switch graphs off with --disable-cuda-graph"
-        ) from error
     except RuntimeError as error:
+        why = _first(error)
+        if isinstance(why, torch.OutOfMemoryError):
+            raise InsufficientMemory(
+                f"recording the decode step of {rows} rows took more memory than is free ({why}): lower --mem-fraction-static, "
+                "--cuda-graph-max-bs or --max-running-requests, or switch graphs off with --disable-cuda-graph"
+            ) from error
         raise GraphFailed(
-            f"the decode step of {rows} rows could not be recorded with the attention plugin {attention!r}: {error}. {_WITHOUT}"
+            f"the decode step of {rows} rows could not be recorded with the attention plugin {attention!r}: {why}. {_WITHOUT}"
         ) from error
+
+
+def _first(error: RuntimeError) -> RuntimeError:
+    """What broke the recording: ending a broken one raises again, and says nothing of the cause."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return error
