@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -13,6 +15,10 @@ import pytest
 
 # Tests run many small tensors on few cores, often beside other processes: one thread each is both faster and steadier.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What a shell starts in the background ignores Ctrl-C, and so do its children; some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Examples are counted, never timed: a busy machine must not fail a test.

@@ -271,8 +271,10 @@ def test_a_talk_on_a_terminal(tmp_path: Path) -> None:
         terminal.wait_for("word word")
         terminal.type("\x03")
         terminal.wait_for(r"(?s)stopped[^>]*> ")
-        terminal.type("half a line\x03")  # at the prompt it drops the line
-        terminal.wait_for("> ")
+        terminal.type("half a line")
+        terminal.wait_for("half a line")
+        terminal.type("\x03")  # at the prompt it drops the line
+        terminal.wait_for(r"\n[^>]*> ")  # a prompt of its own: what is typed before it would be dropped too
         terminal.type("go on\n")
         terminal.wait_for(r"(?s)after that.*cached\)[^>]*> ")
         terminal.type("/stats\n")
