@@ -245,7 +245,7 @@ def test_what_cannot_be_recorded_stops_the_start(worker_context: MakeContext, ll
     told = "step of 4 rows could not be recorded .*'graphs': synchronise .*--disable-cuda-graph"
     with pytest.raises(GraphFailed, match=told):
         worker(worker_context, llama, backend=Waits, graph_rows=(4,))
-    with pytest.raises(InsufficientMemory, match=r"4 rows took more memory.*20\.00 GiB.*--cuda-graph-max-bs"):
+    with pytest.raises(InsufficientMemory, match=r"out of memory .* of 4 rows .*20\.00 GiB.*--cuda-graph-max-bs"):
         worker(worker_context, llama, backend=OutOfMemory, graph_rows=(1, 4))
 
 

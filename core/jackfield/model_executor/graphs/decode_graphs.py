@@ -6,7 +6,6 @@ tables, what the attention backend's `refresh` does, and sampling. It knows no p
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,10 +19,11 @@ from jackfield.model_executor.graphs.reasons import Reason, Tally
 from jackfield.model_executor.graphs.sizes import padded
 from jackfield.model_executor.logprobs import StepEntries
 from jackfield.model_executor.model_runner import ModelRunner
+from jackfield.model_executor.out_of_memory import stage
 from jackfield.model_executor.req_to_token import ReqToTokenTable
 from jackfield.model_executor.window_table import WindowTable
 
-logger = logging.getLogger(__name__)
+_SMALLER = "lower --mem-fraction-static, --cuda-graph-max-bs or --max-running-requests, or use --disable-cuda-graph"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,8 @@ class DecodeGraphs:
         self._tally = Tally()
         self._recorded: dict[int, _Recorded] = {}
         self._inputs: GraphInputs | None = None
-        self._logits: torch.Tensor | None = (
-            None  # [largest size, vocab]: a vocabulary's width for each row of each size is much
-        )
+        # [largest size, vocab] for the replays of all sizes: one for each would take as much as the rows of all of them.
+        self._logits: torch.Tensor | None = None
 
     @torch.inference_mode()
     def record(
@@ -65,7 +64,7 @@ class DecodeGraphs:
         self._inputs = inputs = GraphInputs(self.sizes[-1], table, tables, newest)
         pool = device.graph_pool()
         for size in reversed(self.sizes):
-            with told(size, runner.attention.decode_name):
+            with stage(f"recording the decode step of {size} rows", _SMALLER), told(size, runner.attention.decode_name):
                 self._recorded[size] = self._record(runner, inputs, device, pool, size, max_kv)
 
     def _record(

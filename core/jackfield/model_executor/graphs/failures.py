@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
-from jackfield.hookspecs import InsufficientMemory
+from jackfield.model_executor.out_of_memory import is_lack_of_memory
 
 _WITHOUT = "--disable-cuda-graph runs without graphs; --decode-attention-backend and --ops name other plugins"
 
@@ -29,16 +27,13 @@ class GraphMismatch(RuntimeError):
 
 @contextmanager
 def told(rows: int, attention: str) -> Iterator[None]:
-    """Errors of a recording, in words."""
+    """Errors of a recording, in words; a lack of memory passes as what it is."""
     try:
         yield
     except RuntimeError as error:
         why = _first(error)
-        if isinstance(why, torch.OutOfMemoryError):
-            raise InsufficientMemory(
-                f"recording the decode step of {rows} rows took more memory than is free ({why}): lower --mem-fraction-static, "
-                "--cuda-graph-max-bs or --max-running-requests, or switch graphs off with --disable-cuda-graph"
-            ) from error
+        if is_lack_of_memory(why):
+            raise why from error
         raise GraphFailed(
             f"the decode step of {rows} rows could not be recorded with the attention plugin {attention!r}: {why}. {_WITHOUT}"
         ) from error

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class GraphInputs:
         self._room = -(-most // _ALIGNED) * _ALIGNED
         nbytes = sum(np.dtype(dtype).itemsize for dtype in _FIELDS.values()) * self._room
         self._block = torch.zeros(nbytes, dtype=torch.uint8, device=there)
-        self._fields = dict(self._views(self._block))
+        self._fields = self._views(self._block)
         self._tokens = torch.zeros(self._room, dtype=torch.int64, device=there)
         self._slots = {name: torch.zeros(self._room, dtype=torch.int64, device=there) for name in tables}
         self._q_starts = torch.arange(self._room + 1, dtype=torch.int32, device=there)
@@ -111,17 +112,12 @@ class GraphInputs:
         )
 
     def _views(self, block: torch.Tensor) -> dict[str, torch.Tensor]:
-        begin, found = 0, {}
-        for name, dtype in _FIELDS.items():
-            end = begin + self._room * np.dtype(dtype).itemsize
-            found[name] = block[begin:end].view(getattr(torch, dtype))
-            begin = end
-        return found
+        return {name: block[place].view(getattr(torch, _FIELDS[name])) for name, place in self._places().items()}
 
     def _arrays(self, image: NDArray[np.uint8]) -> dict[str, NDArray[np.generic]]:
-        begin, found = 0, {}
-        for name, dtype in _FIELDS.items():
-            end = begin + self._room * np.dtype(dtype).itemsize
-            found[name] = image[begin:end].view(dtype)
-            begin = end
-        return found
+        return {name: image[place].view(_FIELDS[name]) for name, place in self._places().items()}
+
+    def _places(self) -> dict[str, slice]:
+        """Where in the block each field's bytes lie."""
+        ends = [0, *accumulate(np.dtype(dtype).itemsize * self._room for dtype in _FIELDS.values())]
+        return {name: slice(*place) for name, place in zip(_FIELDS, pairwise(ends), strict=True)}
