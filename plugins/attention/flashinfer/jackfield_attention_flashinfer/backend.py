@@ -20,10 +20,10 @@ from jackfield.hookspecs import (
     KVTensors,
 )
 from jackfield_attention_flashinfer.graph import GraphPlan
+from jackfield_attention_flashinfer.layer_kind import kind_of
 from jackfield_attention_flashinfer.limits import HEAD_SIZES
 from jackfield_attention_flashinfer.plan import FlashInferPlan, Planner
 from jackfield_attention_flashinfer.settings import Settings
-from jackfield_attention_flashinfer.sight import sight_of
 from jackfield_attention_flashinfer.wrappers import Wrappers
 
 
@@ -34,8 +34,8 @@ class FlashInferAttention(AttentionBackend):
         for layer in context.layers:
             _check(layer)
         self._context = context
-        self._sights = {layer.id: sight_of(layer) for layer in context.layers}
-        self._distinct = tuple(dict.fromkeys(self._sights.values()))
+        self._kinds = {layer.id: kind_of(layer) for layer in context.layers}
+        self._distinct = tuple(dict.fromkeys(self._kinds.values()))
         self._groups = tuple(dict.fromkeys(layer.group for layer in context.layers))
         self._wrappers = Wrappers(context, settings)
         self._planner = Planner(self._wrappers, context.tables, self._distinct, self._groups)
@@ -89,7 +89,7 @@ class FlashInferAttention(AttentionBackend):
         pages = self._pages[layer.id]
         if k is not None and v is not None:
             planned.writes[layer.group].store(pages, self._wrappers.layouts[layer.group], k, v)
-        planned.wrapper(self._sights[layer.id]).run(q, pages, out=out)
+        planned.wrapper(self._kinds[layer.id]).run(q, pages, out=out)
 
 
 def _check(layer: AttentionLayer) -> None:

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 from jackfield.hookspecs import AttentionBatch, AttentionPlan, GraphShape
+from jackfield_attention_flashinfer.layer_kind import LayerKind
 from jackfield_attention_flashinfer.pages import DevicePages, HostPages, host_pages, write_pages
 from jackfield_attention_flashinfer.pool import Slot
-from jackfield_attention_flashinfer.sight import Sight
 from jackfield_attention_flashinfer.wrappers import Wrappers
 from jackfield_attention_flashinfer.write import SlotWrites
 
 _AT_FIRST = 2
-"""Wrappers of a sight that are made with the plan: two steps may be in flight."""
+"""Wrappers of a kind that are made with the plan: two steps may be in flight."""
 
 
 class GraphPlan(AttentionPlan):
@@ -35,7 +35,7 @@ class GraphPlan(AttentionPlan):
         shape: GraphShape,
         wrappers: Wrappers,
         tables: Mapping[str, torch.Tensor],
-        sights: tuple[Sight, ...],
+        kinds: tuple[LayerKind, ...],
         groups: tuple[str, ...],
     ) -> None:
         self.batch = batch
@@ -43,20 +43,20 @@ class GraphPlan(AttentionPlan):
         self._wrappers = wrappers
         self._tables = tables
         self._pages: dict[tuple[str, int | None], DevicePages] = {}
-        self._planners: dict[Sight, _Planners] = {}
+        self._planners: dict[LayerKind, _Planners] = {}
         device = batch.rows.device
-        for sight in sights:
-            longest = _host_pages(np.full(shape.rows, shape.max_kv, dtype=np.int32), sight, wrappers)
-            key = (sight.group, sight.window)
+        for kind in kinds:
+            longest = _host_pages(np.full(shape.rows, shape.max_kv, dtype=np.int32), kind, wrappers)
+            key = (kind.group, kind.window)
             if key not in self._pages:
                 self._pages[key] = DevicePages.empty(shape.rows, longest.total, device)
-            self._planners[sight] = _Planners(sight, wrappers, self._pages[key], longest)
+            self._planners[kind] = _Planners(kind, wrappers, self._pages[key], longest)
         self.refresh(batch)
         self.follow()
 
-    def wrapper(self, sight: Sight) -> Any:
+    def wrapper(self, kind: LayerKind) -> Any:
         """The one whose `run` is recorded."""
-        return self._planners[sight].recorded
+        return self._planners[kind].recorded
 
     def follow(self) -> None:
         """Find pages and slots anew in the batch's tensors: device work alone, in memory that stays."""
@@ -69,25 +69,25 @@ class GraphPlan(AttentionPlan):
 
     def refresh(self, batch: AttentionBatch) -> None:
         """Lay the work out for these lengths."""
-        for sight, planners in self._planners.items():
-            planners.plan(_host_pages(batch.host.kv_lens, sight, self._wrappers))
+        for kind, planners in self._planners.items():
+            planners.plan(_host_pages(batch.host.kv_lens, kind, self._wrappers))
 
 
-def _host_pages(kv_lens: Any, sight: Sight, wrappers: Wrappers) -> HostPages:
+def _host_pages(kv_lens: Any, kind: LayerKind, wrappers: Wrappers) -> HostPages:
     """As bounds, also where the host knows more: the buffers are sized by bounds, and the device finds the truth."""
     ones = np.ones(len(kv_lens), dtype=np.int32)
-    return host_pages(ones, kv_lens, sight.window, wrappers.page_size, exact=False)
+    return host_pages(ones, kv_lens, kind.window, wrappers.page_size, exact=False)
 
 
 class _Planners:
-    """The wrappers of one sight. recorded: the first of them."""
+    """The wrappers of one kind. recorded: the first of them."""
 
-    def __init__(self, sight: Sight, wrappers: Wrappers, pages: DevicePages, longest: HostPages) -> None:
-        self._sight = sight
+    def __init__(self, kind: LayerKind, wrappers: Wrappers, pages: DevicePages, longest: HostPages) -> None:
+        self._kind = kind
         self._wrappers = wrappers
         self._pages = pages
-        probe = wrappers.decode_in_graph(wrappers.layouts[sight.group], wrappers.scratch(1), pages)
-        nbytes, own = wrappers.decode_sizes(probe, sight, longest)
+        probe = wrappers.decode_in_graph(wrappers.layouts[kind.group], wrappers.scratch(1), pages)
+        nbytes, own = wrappers.decode_sizes(probe, kind, longest)
         self._scratch = wrappers.scratch(nbytes)
         self._own = torch.empty(own, dtype=torch.uint8, device=wrappers.device)
         self._slots = [self._made() for _ in range(_AT_FIRST)]
@@ -104,11 +104,11 @@ class _Planners:
         self._plan_with(slot, pages)
 
     def _plan_with(self, slot: Slot, pages: HostPages) -> None:
-        self._wrappers.plan_decode(slot.wrapper, self._sight, pages, self._wrappers.no_indices())
+        self._wrappers.plan_decode(slot.wrapper, self._kind, pages, self._wrappers.no_indices())
         slot.mark.set()
 
     def _made(self) -> Slot:
-        layout = self._wrappers.layouts[self._sight.group]
+        layout = self._wrappers.layouts[self._kind.group]
         wrapper = self._wrappers.decode_in_graph(layout, self._scratch, self._pages)
         wrapper.reset_workspace_buffer(self._scratch, self._own)
         return self._wrappers.slot(None, wrapper)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import AttentionContext, BatchFault
 from jackfield.model_executor.dtypes import torch_dtype
+from jackfield_attention_flashinfer.layer_kind import LayerKind
 from jackfield_attention_flashinfer.library import flashinfer
 from jackfield_attention_flashinfer.limits import CUDA_CORE_GROUPS
 from jackfield_attention_flashinfer.pages import DevicePages, HostPages
 from jackfield_attention_flashinfer.pool import Buffers, Mark, Slot
 from jackfield_attention_flashinfer.settings import Settings
-from jackfield_attention_flashinfer.sight import Sight
 
 _LONG_ROW = 64
 """FlashInfer's own threshold: below it, fa2's smaller query tiles beat fa3's fixed one."""
@@ -45,18 +45,18 @@ class Wrappers:
 
     # --- which kernels ---
 
-    def uses_tensor_cores(self, sight: Sight) -> bool:
+    def uses_tensor_cores(self, kind: LayerKind) -> bool:
         """For decode. The other kernel goes over all of a row's pages, also over what lies before a window."""
-        few = sight.num_heads // sight.num_kv_heads in CUDA_CORE_GROUPS
-        return self._settings.tensor_cores == "always" or sight.window is not None or not few
+        few = kind.num_heads // kind.num_kv_heads in CUDA_CORE_GROUPS
+        return self._settings.tensor_cores == "always" or kind.window is not None or not few
 
-    def prefill_kernels(self, sight: Sight, max_q: int) -> str:
+    def prefill_kernels(self, kind: LayerKind, max_q: int) -> str:
         """ "fa2" or "fa3", for a batch without a mask. fa3 loads whole tiles, and so what lies before a window; and it takes no
         fp8 KV without fp8 queries."""
         if self._settings.prefill != "auto":
-            return self._settings.prefill if sight.window is None else "fa2"
+            return self._settings.prefill if kind.window is None else "fa2"
         hopper = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) == (9, 0)
-        return "fa3" if hopper and sight.window is None and max_q > _LONG_ROW and self._plain_kv else "fa2"
+        return "fa3" if hopper and kind.window is None and max_q > _LONG_ROW and self._plain_kv else "fa2"
 
     @property
     def _plain_kv(self) -> bool:
@@ -110,20 +110,20 @@ class Wrappers:
 
     # --- planning them ---
 
-    def plan_decode(self, wrapper: Any, sight: Sight, pages: HostPages, indices: torch.Tensor) -> None:
+    def plan_decode(self, wrapper: Any, kind: LayerKind, pages: HostPages, indices: torch.Tensor) -> None:
         """indices int32 on the device; none of them: the wrapper's own buffer is filled by others."""
         with self._planning():
-            wrapper.plan(*self._decode_shape(sight, pages, indices), **self._common(sight), non_blocking=True)
+            wrapper.plan(*self._decode_shape(kind, pages, indices), **self._common(kind), non_blocking=True)
 
-    def decode_sizes(self, wrapper: Any, sight: Sight, pages: HostPages) -> tuple[int, int]:
+    def decode_sizes(self, wrapper: Any, kind: LayerKind, pages: HostPages) -> tuple[int, int]:
         """Bytes of scratch and of the plan's own device memory that such a plan needs."""
-        found = wrapper.workspace_size(*self._decode_shape(sight, pages, self.no_indices()), **self._common(sight))
+        found = wrapper.workspace_size(*self._decode_shape(kind, pages, self.no_indices()), **self._common(kind))
         return int(found[0]), int(found[1])
 
     def plan_prefill(
         self,
         wrapper: Any,
-        sight: Sight,
+        kind: LayerKind,
         q_starts: NDArray[np.int32],
         pages: HostPages,
         indices: torch.Tensor,
@@ -131,22 +131,22 @@ class Wrappers:
         mask: torch.Tensor | None = None,
         whole: bool = False,
     ) -> None:
-        """mask: packed bits, which replace `sight.causal`; whole: no row's keys are split."""
+        """mask: packed bits, which replace `kind.causal`; whole: no row's keys are split."""
         with self._planning():
             wrapper.plan(
                 self.pinned(q_starts),
                 self.pinned(pages.indptr),
                 indices,
                 self.pinned(pages.last_page_len),
-                sight.num_heads,
-                sight.num_kv_heads,
-                sight.head_size,
+                kind.num_heads,
+                kind.num_kv_heads,
+                kind.head_size,
                 self.page_size,
                 packed_custom_mask=mask,
-                causal=sight.causal,
+                causal=kind.causal,
                 disable_split_kv=whole,
                 non_blocking=True,
-                **self._common(sight),
+                **self._common(kind),
             )
 
     def no_indices(self) -> torch.Tensor:
@@ -158,22 +158,22 @@ class Wrappers:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory() if self.device.type == "cuda" else tensor
 
-    def _decode_shape(self, sight: Sight, pages: HostPages, indices: torch.Tensor) -> tuple[Any, ...]:
+    def _decode_shape(self, kind: LayerKind, pages: HostPages, indices: torch.Tensor) -> tuple[Any, ...]:
         return (
             self.pinned(pages.indptr),
             indices,
             self.pinned(pages.last_page_len),
-            sight.num_heads,
-            sight.num_kv_heads,
-            sight.head_size,
+            kind.num_heads,
+            kind.num_kv_heads,
+            kind.head_size,
             self.page_size,
         )
 
-    def _common(self, sight: Sight) -> dict[str, Any]:
+    def _common(self, kind: LayerKind) -> dict[str, Any]:
         return {
-            "window_left": sight.window_left,
-            "logits_soft_cap": sight.soft_cap,
-            "sm_scale": sight.scale,
+            "window_left": kind.window_left,
+            "logits_soft_cap": kind.soft_cap,
+            "sm_scale": kind.scale,
             "q_data_type": self._dtype,
             "kv_data_type": self._kv_dtype,
         }

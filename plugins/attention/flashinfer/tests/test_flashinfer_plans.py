@@ -164,17 +164,17 @@ def test_a_graph_s_addresses_stay(standin: ModuleType) -> None:
     """What `run` reads of a graph's plan is where it was, whichever wrapper planned the last use."""
     prepared, backend = made(some(DECODE))
     plan, wide = in_graph(prepared, backend, 4)
-    sight = backend._distinct[0]
-    before = plan.wrapper(sight)
+    kind = backend._distinct[0]
+    before = plan.wrapper(kind)
     places = [t.data_ptr() for t in (before.indptr, before.indices, before.last_page_len, before.own, before.scratch)]
-    unpassed(plan._planners[sight]._slots)
+    unpassed(plan._planners[kind]._slots)
     backend.refresh(plan, wide.batch)
-    after = plan.wrapper(sight)
+    after = plan.wrapper(kind)
     assert after is before
     assert places == [
         t.data_ptr() for t in (after.indptr, after.indices, after.last_page_len, after.own, after.scratch)
     ]
-    assert len(plan._planners[sight]._slots) == 3, "all were in use, so another wrapper planned"
+    assert len(plan._planners[kind]._slots) == 3, "all were in use, so another wrapper planned"
 
 
 def unpassed(slots: list[Slot]) -> None:
@@ -230,7 +230,7 @@ def test_layers_that_the_kernels_do_not_have_stop_the_start() -> None:
 
 
 def test_what_cannot_be_compiled_stops_the_start(monkeypatch: pytest.MonkeyPatch, standin: ModuleType) -> None:
-    """Each phase's kernels are planned once when the backend is made, for every sight."""
+    """Each phase's kernels are planned once when the backend is made, for every kind."""
 
     def fails(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("ninja: build stopped")
@@ -261,9 +261,9 @@ def test_one_plan_serves_all_layers_alike() -> None:
     assert len(prepared.case.layers) == 4
     assert len(backend._distinct) == 3
     plan = backend.plan(prepared.batch)
-    first = {id(plan.wrapper(sight)) for sight in backend._distinct}
+    first = {id(plan.wrapper(kind)) for kind in backend._distinct}
     assert len(first) == 3
     del plan
     gc.collect()
     again = backend.plan(part(prepared, [0, 2]).batch)
-    assert {id(again.wrapper(sight)) for sight in backend._distinct} == first
+    assert {id(again.wrapper(kind)) for kind in backend._distinct} == first

@@ -37,15 +37,15 @@ def write(slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keys: torch.Ten
 
 def find_split_length(plan: TritonPlan, kind: LayerKind, launch: Launch) -> None:
     """Fill `launch.splits.length` from the lengths on the device."""
-    splits, draft = launch.splits, launch.draft
+    splits, shape = launch.splits, launch.shape
     assert splits is not None
     split_length_kernel[(1,)](
         *(splits.length, plan.q_starts, plan.kv_lens, launch.tiles, launch.num_tiles),
         *(splits.cut.count, splits.cut.budget, splits.cut.least),
-        BLOCK_Q=draft.queries,
-        BLOCK_N=draft.blocks.keys,
+        BLOCK_Q=shape.queries,
+        BLOCK_N=shape.blocks.keys,
         WINDOW=kind.window,
-        CAUSAL=draft.causal,
+        CAUSAL=shape.causal,
         TILED=launch.tiles is not None,
         BLOCK=1024,
         num_warps=4,
@@ -69,8 +69,8 @@ def attend(
 ) -> None:
     """q [tokens, heads, size], tokens may lie apart; keys, values [slots, kv_heads, size] dense; table int32 [rows, context];
     out [tokens, heads, v_head_size]. native_fp8: Triton converts e4m3 on this device; upcast: see `attend_kernel`."""
-    draft, splits = launch.draft, launch.splits
-    chunks = triton.cdiv(kind.share, draft.tile_heads)
+    shape, splits = launch.shape, launch.splits
+    chunks = triton.cdiv(kind.share, shape.tile_heads)
     bits = "" if native_fp8 else _FP8.get(keys.dtype, "")
     attend_kernel[(launch.num_tiles * kind.num_kv_heads * chunks, 1 if splits is None else splits.cut.count)](
         *(q, movable(keys) if bits else keys, movable(values) if bits else values, out),
@@ -84,35 +84,35 @@ def attend(
         V_HEAD_SIZE=kind.v_head_size,
         HEAD_BLOCK=block_of(kind.head_size),
         V_BLOCK=block_of(kind.v_head_size),
-        BLOCK_M=draft.blocks.lines,
-        BLOCK_Q=draft.queries,
-        BLOCK_N=draft.blocks.keys,
-        TILE_HEADS=draft.tile_heads,
+        BLOCK_M=shape.blocks.lines,
+        BLOCK_Q=shape.queries,
+        BLOCK_N=shape.blocks.keys,
+        TILE_HEADS=shape.tile_heads,
         WINDOW=kind.window,
-        CAUSAL=draft.causal,
-        TREE=draft.tree,
+        CAUSAL=shape.causal,
+        TREE=shape.tree,
         SOFT_CAP=layer.soft_cap or 0.0,
         FP8=bits,
         TILED=launch.tiles is not None,
         SPLIT=splits is not None,
         UPCAST=upcast,
-        num_warps=draft.blocks.warps,
-        num_stages=draft.blocks.stages,
+        num_warps=shape.blocks.warps,
+        num_stages=shape.blocks.stages,
         enable_fp_fusion=True,
     )
     if splits is None:
         return
     most = triton.next_power_of_2(splits.cut.most)
-    reduce_kernel[(draft.width, kind.num_heads)](
+    reduce_kernel[(shape.width, kind.num_heads)](
         *(splits.parts, splits.marks, out, plan.q_starts, plan.kv_lens, launch.tiles, splits.length, splits.cut.count),
         HEADS=kind.num_heads,
         V_HEAD_SIZE=kind.v_head_size,
         V_BLOCK=block_of(kind.v_head_size),
-        BLOCK_Q=draft.queries,
+        BLOCK_Q=shape.queries,
         SPLITS_BLOCK=most,
         PARTS_BLOCK=min(_PARTS, most),
         WINDOW=kind.window,
-        CAUSAL=draft.causal,
+        CAUSAL=shape.causal,
         TILED=launch.tiles is not None,
         num_warps=4 if kind.v_head_size > 64 else 2,
         enable_fp_fusion=True,

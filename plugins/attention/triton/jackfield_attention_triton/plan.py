@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import AttentionBatch, AttentionPlan, GraphShape
-from jackfield_attention_triton.drafts import Cut, Draft, batch_drafts, graph_draft
+from jackfield_attention_triton.launch_shapes import Cut, LaunchShape, batch_launches, graph_launch
 from jackfield_attention_triton.layers import LayerKind
 from jackfield_attention_triton.tuning import Tuning
 
@@ -30,13 +30,13 @@ class Splits:
 class Launch:
     """tiles: int32 [num_tiles, 2], see `tile_of`; None: tile i is item i."""
 
-    draft: Draft
+    shape: LaunchShape
     tiles: torch.Tensor | None
     splits: Splits | None
 
     @property
     def num_tiles(self) -> int:
-        return self.draft.tiles.items.size
+        return self.shape.tiles.items.size
 
 
 class TritonPlan(AttentionPlan):
@@ -64,55 +64,57 @@ class Planner:
     def plan(self, batch: AttentionBatch) -> TritonPlan:
         """Enqueues the copies of the tiles, nothing else."""
         host, tree = batch.host, batch.mask is not None
-        drafts = {
-            kind: batch_drafts(kind, tuning, host.q_lens, host.kv_lens, tree=tree)
+        shapes = {
+            kind: batch_launches(kind, tuning, host.q_lens, host.kv_lens, tree=tree)
             for kind, tuning in self._tunings.items()
         }
-        return TritonPlan(batch, self._launches(drafts))
+        return TritonPlan(batch, self._launches(shapes))
 
     def plan_graph(self, batch: AttentionBatch, shape: GraphShape) -> TritonPlan:
         """A plan that fits all batches of the shape."""
-        drafts = {kind: [graph_draft(kind, tuning, shape.rows, shape.max_kv)] for kind, tuning in self._tunings.items()}
-        return TritonPlan(batch, self._launches(drafts))
+        shapes = {
+            kind: [graph_launch(kind, tuning, shape.rows, shape.max_kv)] for kind, tuning in self._tunings.items()
+        }
+        return TritonPlan(batch, self._launches(shapes))
 
-    def _launches(self, drafts: Mapping[LayerKind, list[Draft]]) -> dict[LayerKind, tuple[Launch, ...]]:
+    def _launches(self, shapes: Mapping[LayerKind, list[LaunchShape]]) -> dict[LayerKind, tuple[Launch, ...]]:
         """Launches run one after the other, so all use the same scratch memory."""
-        cuts = sum(draft.cut is not None for made in drafts.values() for draft in made)
+        cuts = sum(shape.cut is not None for made in shapes.values() for shape in made)
         scratch = lengths = None
         if cuts:
-            room = 4 * max(sum(_floats(kind, draft)) for kind, made in drafts.items() for draft in made)
+            room = 4 * max(sum(_floats(kind, shape)) for kind, made in shapes.items() for shape in made)
             scratch = self._workspace(room)[:room].view(torch.float32)
             # 16 bytes each: kernels are compiled once for pointers so aligned, and once more for others.
             lengths = iter(torch.empty((cuts, 4), dtype=torch.int32, device=self._device).unbind())
         tables: dict[bytes, torch.Tensor] = {}  # layers of several kinds may share their tiles
         launches = {}
-        for kind, made in drafts.items():
+        for kind, made in shapes.items():
             done = []
-            for draft in made:
+            for shape in made:
                 tiles = splits = None
-                if not draft.tiles.every:
-                    table = draft.tiles.table()
+                if not shape.tiles.every:
+                    table = shape.tiles.table()
                     tiles = tables.get(table.tobytes())
                     if tiles is None:
                         tiles = tables[table.tobytes()] = _uploaded(table, self._device)
-                if draft.cut is not None:
+                if shape.cut is not None:
                     assert scratch is not None
                     assert lengths is not None
-                    parts, marks = _floats(kind, draft)
+                    parts, marks = _floats(kind, shape)
                     splits = Splits(
-                        cut=draft.cut,
+                        cut=shape.cut,
                         length=next(lengths),
                         parts=scratch[:parts],
                         marks=scratch[parts : parts + marks],
                     )
-                done.append(Launch(draft=draft, tiles=tiles, splits=splits))
+                done.append(Launch(shape=shape, tiles=tiles, splits=splits))
             launches[kind] = tuple(done)
         return launches
 
 
-def _floats(kind: LayerKind, draft: Draft) -> tuple[int, int]:
+def _floats(kind: LayerKind, shape: LaunchShape) -> tuple[int, int]:
     """Elements of `parts` and `marks`."""
-    places = 0 if draft.cut is None else draft.width * kind.num_heads * draft.cut.count
+    places = 0 if shape.cut is None else shape.width * kind.num_heads * shape.cut.count
     return places * kind.v_head_size, places * 2
 
 

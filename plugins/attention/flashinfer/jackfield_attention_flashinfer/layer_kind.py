@@ -8,7 +8,7 @@ from jackfield.hookspecs import AttentionLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
+class LayerKind:
     """What a layer is to a plan. The fields are those of `AttentionLayer`."""
 
     group: str
@@ -26,9 +26,9 @@ class Sight:
         return -1 if self.window is None else self.window - 1
 
 
-def sight_of(layer: AttentionLayer) -> Sight:
-    """Its sight."""
-    return Sight(
+def kind_of(layer: AttentionLayer) -> LayerKind:
+    """The kind of a layer."""
+    return LayerKind(
         group=layer.group,
         num_heads=layer.num_heads,
         num_kv_heads=layer.num_kv_heads,

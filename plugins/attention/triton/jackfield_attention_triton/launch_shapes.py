@@ -31,7 +31,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class LaunchShape:
     """A launch before it has memory. blocks: `lines` is what this launch has; queries, tile_heads: new tokens of a tile, and
     query heads of one KV head in it; causal, tree: what rules among a row's new tokens; cut: None, no splits."""
 
@@ -49,9 +49,9 @@ class Draft:
         return self.tiles.items.size * self.queries
 
 
-def batch_drafts(
+def batch_launches(
     kind: LayerKind, tuning: Tuning, q_lens: NDArray[np.int32], kv_lens: NDArray[np.int32], *, tree: bool
-) -> list[Draft]:
+) -> list[LaunchShape]:
     """The launches of one batch: rows of one new token, and longer ones. kv_lens may be upper bounds."""
     found = []
     single = decode_tiles(q_lens)
@@ -63,16 +63,16 @@ def batch_drafts(
     return found
 
 
-def graph_draft(kind: LayerKind, tuning: Tuning, rows: int, max_kv: int) -> Draft:
+def graph_launch(kind: LayerKind, tuning: Tuning, rows: int, max_kv: int) -> LaunchShape:
     """A decode step of lengths up to max_kv, of which nothing more is known: as many splits as may be of use."""
     longest = min(max_kv, kind.window) if kind.window else max_kv
     return _decode(kind, tuning, decode_tiles(np.ones(rows, dtype=np.int32)), 0, longest)
 
 
-def _decode(kind: LayerKind, tuning: Tuning, tiles: HostTiles, total: int, longest: int) -> Draft:
+def _decode(kind: LayerKind, tuning: Tuning, tiles: HostTiles, total: int, longest: int) -> LaunchShape:
     lines = min(block_of(kind.share), max(tuning.decode.lines, 64))
     tile_heads = min(kind.share, lines)
-    return Draft(
+    return LaunchShape(
         tiles=tiles,
         blocks=tuning.decode.with_lines(lines),
         queries=1,
@@ -85,7 +85,7 @@ def _decode(kind: LayerKind, tuning: Tuning, tiles: HostTiles, total: int, longe
 
 def _extend(
     kind: LayerKind, tuning: Tuning, q_lens: NDArray[np.int32], kv_lens: NDArray[np.int32], tree: bool
-) -> Draft:
+) -> LaunchShape:
     heads = min(kind.share, tuning.extend.lines)
     few = min(_FEW_LINES, tuning.extend.lines)  # a verified tree is smaller than a chunk
     lines = few if int(q_lens.max()) * heads <= few else tuning.extend.lines
@@ -95,7 +95,7 @@ def _extend(
     tiles = extend_tiles(q_lens, kv_lens, queries)
     seen = spans(tiles, q_lens, kv_lens, queries, kind, causal)
     enough = tiles.items.size * _side_by_side(kind, tile_heads) >= tuning.programs // _SHORTER
-    return Draft(
+    return LaunchShape(
         tiles=tiles,
         blocks=tuning.extend.with_lines(lines),
         queries=queries,
