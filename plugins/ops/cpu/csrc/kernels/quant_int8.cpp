@@ -1,7 +1,7 @@
 // int8 weights times int8 activations, for many rows; needs VNNI.
 //
 // Activations get one scale for each kChunk columns of a row, because a model's few huge activations would leave the others of
-// their row no more than two or three bits. (Perplexity of SmolLM2-135M over float32's: 1.008 with 64 columns, 1.010 with 96, 1.015
+// their row no more than two or three bits. (Perplexity of SmolLM2-135M over float32's: 1.007 with 64 columns, 1.010 with 96, 1.015
 // with 128; a chunk costs as much time as five more columns.) They come in blocks of kBlock rows: of each quad of columns the rows'
 // four bytes follow one another. The sums of a block and kPanel tiles fill 24 registers. The compiler would spill them, so that
 // loop is in assembly.
@@ -16,7 +16,7 @@ namespace jf::JF_NAMESPACE {
 
 namespace {
 
-constexpr int kBlock = 6, kPanel = 4, kChunk = 96;
+constexpr int kBlock = 6, kPanel = 4, kChunk = 64;
 
 // Of a row's chunk; those of a block's rows follow one another, chunk by chunk.
 struct ChunkRecord {
