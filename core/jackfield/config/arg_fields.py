@@ -250,7 +250,7 @@ class ArgFields(BaseModel):
     )
     cuda_graph_bs: Annotated[BatchSizes, Option(SCHEDULING, "N")] = Field(
         default=(),
-        description="Batch size for which decode steps are recorded, smaller batches being padded; may be repeated. Not given: "
+        description="Batch sizes for which decode steps are recorded, smaller batches being padded: 1 2 4, or 1,2,4. Not given: "
         "1, 2, 4 and every eighth up to --cuda-graph-max-bs.",
     )
     cuda_graph_max_bs: Annotated[Positive | None, Option(SCHEDULING, "N")] = Field(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
 
 from jackfield.config.names import AUTO, PluginUse, as_plugin_use, normalise_name, options_key
+from jackfield.config.text_values import numbers
 
 
 def _json_object(value: object) -> object:
@@ -82,8 +83,17 @@ def canonical_options(value: object) -> object:
 
 
 def whole_number(value: object) -> object:
-    """Digits in a list of names stand for a number."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    """Digits stand for a number, so that a list of numbers may come as text."""
+    return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+
+
+def several_numbers(value: object) -> object:
+    """One number stands for a list of one, text for the numbers that it lists, and None, SGLang's default, for none."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return numbers(value)
+    return (value,) if isinstance(value, int | float) else value
 
 
 def _chunk_size(value: int) -> int:
@@ -116,6 +126,7 @@ def _origin(value: str) -> str:
     return value
 
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -123,7 +134,9 @@ Origin = Annotated[str, AfterValidator(_origin)]
 Key = Annotated[str, AfterValidator(_key)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
-BatchSizes = Annotated[tuple[Annotated[int, BeforeValidator(whole_number), Field(ge=1)], ...], BeforeValidator(several)]
+BatchSizes = Annotated[
+    tuple[Annotated[int, Strict(), Field(ge=1), BeforeValidator(whole_number)], ...], BeforeValidator(several_numbers)
+]
 NotNegative = Annotated[int, Strict(), Field(ge=0)]
 Fraction = Annotated[float, Strict(), AfterValidator(_fraction)]
 CHUNKING_OFF = -1

@@ -49,6 +49,7 @@ class Shape(enum.Enum):
     PATH = "a path"
     JSON = "a JSON object"
     NAMES = "names, repeated or separated by commas"
+    NUMBERS = "whole numbers, repeated or separated by commas or spaces"
     PATHS = "paths, repeated"
     USES = "plugin names or TOML tables"
     OPTIONS = "options of plugin instances"
@@ -145,8 +146,10 @@ def _shape(name: str, bare: Any) -> tuple[Shape, tuple[str, ...]]:
         item = _strip(get_args(bare)[0])[0]
         if item is PluginUse:
             return Shape.USES, ()
-        if item in (str, int):
+        if item is str:
             return Shape.NAMES, ()
+        if item is int:
+            return Shape.NUMBERS, ()
         if item is Path:
             return Shape.PATHS, ()
     if get_origin(bare) is dict:

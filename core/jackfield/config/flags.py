@@ -91,6 +91,9 @@ def _add(group: Any, facts: FieldFacts) -> None:
         group.add_argument(*names, action=argparse.BooleanOptionalAction, **common)
     elif facts.shape in (Shape.USES, Shape.NAMES, Shape.PATHS, Shape.OPTIONS):
         group.add_argument(*names, action="append", metavar=facts.metavar, **common)
+    elif facts.shape is Shape.NUMBERS:
+        # SGLang's command lines have several behind one flag.
+        group.add_argument(*names, action="extend", nargs="+", metavar=facts.metavar, **common)
     else:
         group.add_argument(*names, metavar=facts.metavar, **common)
 

@@ -100,7 +100,7 @@ def read_command_line(argv_values: Mapping[str, Any], option_flags: Sequence[Opt
                     layer.set_option(key, path, value, facts.flag)
                     assigned.add((options_key(key), *path))
                 continue
-            if facts.shape in (Shape.USES, Shape.NAMES, Shape.PATHS):
+            if facts.shape in (Shape.USES, Shape.NAMES, Shape.NUMBERS, Shape.PATHS):
                 value = tuple(item for text in given for item in parse_text(facts, text))
             else:
                 value = given if isinstance(given, bool) else parse_text(facts, given)

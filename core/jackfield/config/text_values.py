@@ -6,6 +6,7 @@ Knows shapes of values, not single fields; ranges and cross-checks are the model
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from typing import Any
 
@@ -17,6 +18,7 @@ NONE = "none"
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
+_PERCENT = re.compile(r"\d+(\.\d+)?%")
 
 
 def parse_text(facts: FieldFacts, text: str) -> Any:
@@ -32,6 +34,8 @@ def parse_text(facts: FieldFacts, text: str) -> Any:
             return _number(text)
         case Shape.NAMES:
             return () if text == NONE else tuple(part.strip() for part in text.split(","))
+        case Shape.NUMBERS:
+            return () if text == NONE else numbers(text)
         case Shape.PATHS:
             # As PATH has them; a comma may stand in a file's name.
             return () if text == NONE else _paths(text)
@@ -41,6 +45,11 @@ def parse_text(facts: FieldFacts, text: str) -> Any:
             return _table(text)
         case Shape.CHOICE | Shape.TEXT | Shape.PATH | Shape.JSON:
             return text
+
+
+def numbers(text: str) -> tuple[str, ...]:
+    """The words of a list of numbers, with commas or spaces between them. A comma at its end is one that a shell cut off."""
+    return tuple(re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",")))
 
 
 def toml_value(text: str) -> Any:
@@ -90,7 +99,8 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
+        share = f"; for a share write {float(text[:-1]) / 100:g}" if _PERCENT.fullmatch(text) else ""
+        raise ValueError(f"{text!r} is not a number{share}") from None
 
 
 def _uses(text: str) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.fields import Shape, facts_of
-from jackfield.config.flags import ArgumentParser, add_server_args, parse_server_args
+from jackfield.config.flags import ArgumentParser, add_server_args, flags_again, parse_server_args
 from jackfield.config.server_args import ServerArgs
 from jackfield.config.sources import Provenance
 
@@ -148,3 +148,41 @@ def test_another_parser_may_carry_the_flags_too() -> None:
     add_server_args(parser)
     args, _ = parse_server_args(parser.parse_args(["--rate", "3", "--page-size", "4"]), {})
     assert args.page_size == 4
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("1", "2", "8"),
+        ("1,2,8",),
+        ("1,", "2,", "8"),
+        ("1 2,8",),
+        ("1", "--cuda-graph-bs", "2", "8"),
+        ("1", "--cuda-graph-bs=2,8,"),
+    ],
+)
+def test_a_list_of_numbers_is_written_with_spaces_or_commas(words: tuple[str, ...]) -> None:
+    line = ["explain", "--cuda-graph-bs", *words, "--page-size", "4"]
+    namespace = make_parser().parse_args(line)
+    args, _ = parse_server_args(namespace, {})
+    assert (args.cuda_graph_bs, args.page_size) == ((1, 2, 8), 4)
+    assert parse(*flags_again(namespace))[0] == args
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("1", "0"), "--cuda-graph-bs[1]: 0 is not valid: it must be greater than or equal to 1"),
+        (("-1",), "--cuda-graph-bs[0]: -1 is not valid: it must be greater than or equal to 1"),
+        (("1", "two"), "--cuda-graph-bs[1]: 'two' is not valid: it must be a whole number"),
+        (("1,,2",), "--cuda-graph-bs[1]: '' is not valid: it must be a whole number"),
+        ((), "--cuda-graph-bs: expected at least one argument"),
+        (("1", "--mem-fraction-static", "50%"), "--mem-fraction-static: '50%' is not a number; for a share write 0.5"),
+        (("1", "--mem-fraction-static", "nan"), "--mem-fraction-static: nan is no share of the memory"),
+        (("1", "--kv-cache-dtype", "fp8"), "did you mean 'fp8_e4m3' or 'fp8_e5m2'?"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_place(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse("--cuda-graph-bs", *words)
+    assert said in str(caught.value)

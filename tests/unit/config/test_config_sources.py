@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,23 @@ def test_a_bad_keyword_argument_is_named(kwargs: dict[str, Any], said: str) -> N
     with pytest.raises(ConfigurationError) as caught:
         server_args_from_kwargs(kwargs, {})
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize("value", [[1, 2, 8], (1, 2, 8), "1 2 8", "1,2, 8", ["1", 2, "8"], range(1, 9)])
+def test_sizes_of_graphs_from_keywords_and_files(tmp_path: Path, value: Any) -> None:
+    wanted = tuple(value) if isinstance(value, range) else (1, 2, 8)
+    assert server_args_from_kwargs({"cuda_graph_bs": value}, {})[0].cuda_graph_bs == wanted
+    if isinstance(value, str | list):
+        file = tmp_path / "stack.toml"
+        file.write_text(f"cuda_graph_bs = {json.dumps(value)}")
+        assert load_server_args({}, {}, file)[0].cuda_graph_bs == wanted
+    if isinstance(value, str):
+        assert load_server_args({}, {"JACKFIELD_CUDA_GRAPH_BS": value}, None)[0].cuda_graph_bs == wanted
+
+
+@pytest.mark.parametrize("value", [[True], True, [1.0], 2.5, [0], [None], {"a": 1}])
+def test_sizes_of_graphs_that_are_none_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="argument cuda_graph_bs"):
+        server_args_from_kwargs({"cuda_graph_bs": value}, {})
+    assert server_args_from_kwargs({"cuda_graph_bs": None}, {})[0].cuda_graph_bs == ()
+    assert server_args_from_kwargs({"cuda_graph_bs": 8}, {})[0].cuda_graph_bs == (8,)

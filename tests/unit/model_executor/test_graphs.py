@@ -169,7 +169,7 @@ def test_steps_without_a_graph_are_counted_and_told_of_once(
     ("changes", "why"),
     [
         ({"graph_rows": ()}, "switched off"),
-        ({"graph_rows": (64,)}, "within the most running requests"),
+        ({"graph_rows": (900, 64)}, "requests run at once, and the least wanted batch size is 64"),
         ({"stack_changes": {"ops_features": frozenset()}}, "the ops plugin does not declare"),
         (
             {"stack_changes": {"attention_features": {"decode": frozenset({"window"})}}},

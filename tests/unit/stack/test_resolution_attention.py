@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jackfield.config.device import DeviceDescription
+from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import KVLayout, KVTensorSpec, Need
 from jackfield.stack.discovery.catalogue import PluginRow, Status
@@ -138,3 +139,28 @@ def test_a_layout_whose_declarer_is_in_conflict_is_nobodys() -> None:
     guest = row("attention", "guest", layouts=("odd/fused",))
     message = refused(catalogue(*rivals, guest), attention_backend="guest")
     assert "it accepts only KV layouts that nobody declares: odd/fused" in message
+
+
+@pytest.mark.parametrize("kind", ["attention", "ops"])
+def test_all_that_keeps_a_named_plugin_from_serving_is_told_together(kind: str) -> None:
+    """Also what only its probe knows, and before the model is here; a probe that fails on a foreign device is no reason."""
+    named: dict[str, Any] = {{"attention": "attention_backend", "ops": "ops"}[kind]: "fast"}
+    rows = catalogue(
+        row(kind, "fast", devices=("cuda",), probe="acme.probe:check"),
+        row(kind, "odd", devices=("cuda",), probe="acme.probe:check"),
+    )
+
+    def prober(plugin: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
+        return {"fast": ["the package fast is not installed"], "odd": ["its probe x:y failed: KeyError"]}.get(
+            plugin.name, []
+        )
+
+    for model in (facts(), None):
+        with pytest.raises(ConfigurationError) as caught:
+            resolve(ServerArgs(**named), CPU, model, rows, prober=prober)
+        assert str(caught.value).endswith(
+            f"it runs on cuda, this run is on cpu ({CPU.reason}); the package fast is not installed"
+        )
+    found = resolve(ServerArgs(), CPU, facts(), rows, prober=prober)
+    assert reason(found, kind, "fast").endswith("; the package fast is not installed")
+    assert reason(found, kind, "odd") == f"it runs on cuda, this run is on cpu ({CPU.reason})"

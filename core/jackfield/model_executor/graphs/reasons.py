@@ -29,7 +29,9 @@ def why_none(context: WorkerContext, stack: WorkerStack, *, records: bool, sizes
     if not records:
         return f"{context.device} has no recorded work"
     if not sizes:
-        return "they are switched off, or no wanted batch size is within the most running requests"
+        if not context.graph_rows:
+            return "they are switched off"
+        return f"at most {context.max_running} requests run at once, and the least wanted batch size is {min(context.graph_rows)}"
     name, _ = stack.attention["decode"]
     if GRAPH not in stack.attention_features.get("decode", frozenset()):
         return f'the attention plugin {name!r} does not declare the feature "graph"'

@@ -17,7 +17,7 @@ from jackfield.stack.selection.checks import device_problems, dtype_problems, fe
 from jackfield.stack.selection.choice import Choice, Selector
 from jackfield.stack.selection.invariance import FLAG, Invariance
 from jackfield.stack.selection.layouts import known_layouts
-from jackfield.stack.selection.probes import Prober
+from jackfield.stack.selection.probes import Prober, with_the_probes
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,10 @@ class AttentionChoice:
 
 
 class AttentionSelection:
-    """Judges attention plugins for one run. Probes are asked once a plugin and layout."""
+    """Judges attention plugins for one run. Probes are asked once a plugin and layout.
+
+    refused_prober   asked about those that their manifests rule out, for what else there is to say
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class AttentionSelection:
         shape: ModelShape | None,
         catalogue: Catalogue,
         prober: Prober,
+        refused_prober: Prober,
     ) -> None:
         kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype)
         self._kv = frozenset() if kv_dtype is None else frozenset({kv_feature(kv_dtype)})
@@ -48,6 +52,7 @@ class AttentionSelection:
         self._dtype = dtype
         self._shape = shape
         self._prober = prober
+        self._refused_prober = refused_prober
         self._known = known_layouts(catalogue)
         self._invariance = Invariance(args.enable_deterministic_inference, device.type, dtype, catalogue)
         self._judged: dict[tuple[str, str], tuple[tuple[str, ...], list[str]]] = {}
@@ -110,7 +115,8 @@ class AttentionSelection:
             hint = did_you_mean(manifest.layouts[0], self._known, noun="declared") if len(manifest.layouts) == 1 else ""
             problems.append(f"it accepts only KV layouts that nobody declares: {', '.join(manifest.layouts)}{hint}")
         if problems:
-            return (), problems
+            need = replace(self._need(), layout=layouts[0] if layouts else None)
+            return (), with_the_probes(problems, self._refused_prober, row, need, self._device)
         fitting: list[str] = []
         refused: list[str] = []
         for name in layouts:

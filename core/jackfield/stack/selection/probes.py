@@ -22,6 +22,9 @@ from jackfield.stack.loading.imports import import_plugin_module, told
 from jackfield.stack.resolved import SelectedPlugin
 from jackfield.stack.selection.choice import as_selected
 
+_FAULT = "its probe "
+"""How the problems begin that are the probe's own."""
+
 Prober = Callable[[PluginRow, Need, DeviceDescription], list[str]]
 """Problems that the row's probe finds; none: it can serve. A probe that raises has one problem."""
 
@@ -49,8 +52,20 @@ def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> lis
     try:
         problems: list[str] = call_in_child(__name__, order)
     except ChildFailure as error:
-        return [f"its probe {row.manifest.probe} failed: {error}"]
+        return [f"{_FAULT}{row.manifest.probe} failed: {error}"]
     return problems
+
+
+def with_the_probes(
+    problems: list[str], prober: Prober, row: PluginRow, need: Need, device: DeviceDescription
+) -> list[str]:
+    """What a manifest's lists refuse, and what the probe would: told together, so that nobody mends the one (moves to another
+    machine) only to meet the other there (a package that is missing). A probe that fails was asked about a run that is none of
+    its plugin's, which is no fault of it."""
+    if not problems:
+        raise ValueError("only for a plugin that is refused already")
+    more = prober(row, need, device)
+    return problems + [text for text in more if text not in problems and not text.startswith(_FAULT)]
 
 
 def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str]:
@@ -61,13 +76,13 @@ def ask_probe(reference: str, need: Need, device: DeviceDescription) -> list[str
         given = {"need": need, "device": device}
         unknown = [argument for argument in declared_parameters(check) if argument not in given]
         if unknown:
-            return [f"its probe {reference} has the unknown argument {unknown[0]!r}{did_you_mean(unknown[0], given)}"]
+            return [f"{_FAULT}{reference} has the unknown argument {unknown[0]!r}{did_you_mean(unknown[0], given)}"]
         answer = check(**named_arguments(check, given))
         wrong = [item for item in answer if not isinstance(item, Problem)]
     except PLUGIN_ERRORS as error:
-        return [f"its probe {reference} failed: {told(error)}"]
+        return [f"{_FAULT}{reference} failed: {told(error)}"]
     if wrong:
-        return [f"its probe {reference} must return a list of Problem, not of {type(wrong[0]).__name__}"]
+        return [f"{_FAULT}{reference} must return a list of Problem, not of {type(wrong[0]).__name__}"]
     return [str(problem) for problem in answer]
 
 
@@ -77,7 +92,7 @@ def _ask(plugin: SelectedPlugin, need: Need, device: DeviceDescription) -> list[
         try:
             import_plugin_module(plugin.module, plugin)
         except PluginLoadError as error:
-            return [f"its probe failed: {error}"]
+            return [f"{_FAULT}failed: {error}"]
     return ask_probe(plugin.manifest.probe, need, device)
 
 

@@ -43,12 +43,13 @@ from jackfield.stack.selection.choice import Choice, Selector, as_selected, desc
 from jackfield.stack.selection.completion import Completion
 from jackfield.stack.selection.file_checks import refuse_unusable_files, refuse_unused_files
 from jackfield.stack.selection.grammar import select_grammar
+from jackfield.stack.selection.graphs import refuse_large_sizes, refuse_unused_sizes
 from jackfield.stack.selection.invariance import Invariance
 from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.memory import refuse_unheeded
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
 from jackfield.stack.selection.parsers import WORDS, ParserSelection
-from jackfield.stack.selection.probes import Prober, no_probe, probe_here
+from jackfield.stack.selection.probes import Prober, no_probe, probe_here, with_the_probes
 from jackfield.stack.selection.quantization import QuantizationChoice
 from jackfield.stack.selection.routes import with_own_routes
 from jackfield.stack.selection.worker_thread import worker_thread
@@ -97,6 +98,7 @@ class _Resolver:
         self.catalogue = access.settled(catalogue)
         self.provenance = provenance
         self.prober = no_probe if model is None else prober
+        self.refused_prober = prober  # what a machine lacks does not hang on the model
         self.selector = Selector(self.catalogue, access, provenance)
         self.completion = Completion(args)
         self.plugins: list[SelectedPlugin] = []
@@ -132,6 +134,8 @@ class _Resolver:
         self._decide_model(worker.row, needs)
         ops = self._decide_ops(worker.row, needs)
         layout = self._decide_attention(worker.row, needs, ops)
+        decode = None if layout is None else layout[0].choices["decode"].row
+        self._check_graphs([row for row in (worker.row, decode, ops) if row is not None])
         loop = self._decide_scheduling()
         self._decide_grammar(worker.row)
         if self.args.kv_tier and "kv_move" not in manifest_of(worker.row).features:
@@ -146,6 +150,7 @@ class _Resolver:
         if not self.provenance.get("plugin", "").endswith(SHARED):
             refuse_unused_files(self.catalogue, self.plugins, self.selector.source("plugin"))
         self.completion.fill_from_model(self.model)
+        refuse_large_sizes(self.completion.completed(), self.selector.source)
         if self.args.topology is None:
             self.completion.fill(
                 "topology", SERVING, "what `jackfield serve` runs; Engine and `jackfield generate` run inline"
@@ -233,13 +238,14 @@ class _Resolver:
         asked = self.args.enable_deterministic_inference
         invariance = Invariance(asked, self.device.type, self.dtype, self.catalogue)
         quantization.refuse_for_model()
-        row = self._decide(
-            "ops",
-            lambda row: (
-                self._hardware_problems(row) + invariance.problems(row) + quantization.problems(row)
-                or self._probed(row)
-            ),
-        ).row
+
+        def problems(row: PluginRow) -> list[str]:
+            found = self._hardware_problems(row) + invariance.problems(row) + quantization.problems(row)
+            if found:
+                return with_the_probes(found, self.refused_prober, row, self._need(), self.device)
+            return self.prober(row, self._need(), self.device)
+
+        row = self._decide("ops", problems).row
         self.weights = quantization.decide(row)
         return row
 
@@ -251,7 +257,9 @@ class _Resolver:
             self._leave_out("attention", worker, fields)
             return None
         shape = None if self.model is None else self.model.shape
-        selection = AttentionSelection(self.args, self.device, self.dtype, shape, self.catalogue, self.prober)
+        selection = AttentionSelection(
+            self.args, self.device, self.dtype, shape, self.catalogue, self.prober, self.refused_prober
+        )
         chosen = selection.choose(self.selector)
         prefill, decode = (chosen.choices[phase] for phase in PHASES)
         if prefill.row is decode.row:
@@ -375,16 +383,15 @@ class _Resolver:
     def _hardware_problems(self, row: PluginRow) -> list[str]:
         return device_problems(row, self.device.type, self.device.reason) + dtype_problems(row, self.dtype)
 
-    def _probed(self, row: PluginRow) -> list[str]:
+    def _need(self) -> Need:
         shape = None if self.model is None else self.model.shape
-        need = Need(
+        return Need(
             device=self.device.type,
             dtype=self.dtype,
             architecture=None if shape is None else shape.architecture,
             head_sizes=() if shape is None else shape.head_sizes,
             page_size=self.args.page_size,
         )
-        return self.prober(row, need, self.device)
 
     def _leave_out(self, kind: str, worker: PluginRow, fields: tuple[str, ...]) -> None:
         """This worker uses no plugin of the kind, so naming one would be without effect."""
@@ -401,6 +408,10 @@ class _Resolver:
         self.undecided.add(kind)
         self.notes.append(f"the model is not here yet, so it is open {what}")
         self.selector.set_aside(kind, f"open: the model is not here yet, and decides {what}")
+
+    def _check_graphs(self, rows: list[PluginRow]) -> None:
+        pooling = None if self.model is None else self.model.pooling
+        refuse_unused_sizes(self.args, self.device, pooling, rows, self.selector.source)
 
     def _check_options(self) -> None:
         """Options for an instance that is not in the stack would be without effect."""

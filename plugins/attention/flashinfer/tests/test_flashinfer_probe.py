@@ -38,7 +38,7 @@ def test_a_run_that_it_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_absent_package_is_named_with_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     text = told(monkeypatch, NEED, GPU, None)
-    assert "flashinfer-python is not installed: pip install jackfield-attention-flashinfer[flashinfer]" in text
+    assert 'flashinfer-python is not installed (pip install "jackfield-attention-flashinfer[flashinfer]")' in text
 
 
 def test_what_the_kernels_do_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

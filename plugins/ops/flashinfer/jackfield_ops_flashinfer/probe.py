@@ -8,18 +8,18 @@ from importlib.metadata import PackageNotFoundError, version
 from jackfield.hookspecs import DeviceDescription, Problem
 from jackfield_ops_flashinfer.parts import LEAST_CAPABILITY, LEAST_VERSION
 
-INSTALL = "pip install jackfield-ops-flashinfer[flashinfer]"
+INSTALL = 'pip install "jackfield-ops-flashinfer[flashinfer]"'
 
 
 def check(device: DeviceDescription) -> list[Problem]:
     """What keeps the plugin from serving this run; empty: nothing."""
     problems = []
     if importlib.util.find_spec("flashinfer") is None:
-        problems.append(Problem(text=f"the package flashinfer-python is not installed: {INSTALL}"))
+        problems.append(Problem(text="the package flashinfer-python is not installed", hint=INSTALL))
     elif (found := _version()) is not None and found < LEAST_VERSION:
         wanted, here = (".".join(map(str, number)) for number in (LEAST_VERSION, found))
         problems.append(
-            Problem(text=f"flashinfer-python {here} is older than {wanted}, whose API it speaks: {INSTALL}")
+            Problem(text=f"flashinfer-python {here} is older than {wanted}, whose API it speaks", hint=INSTALL)
         )
     if device.capability is not None and device.capability < LEAST_CAPABILITY:
         here, least = ("{}.{}".format(*pair) for pair in (device.capability, LEAST_CAPABILITY))

@@ -28,7 +28,7 @@ def told(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], found: st
 
 def test_what_is_missing_is_told_with_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(monkeypatch, (8, 0), "0.7.4") == ""
-    assert "not installed: pip install jackfield-ops-flashinfer[flashinfer]" in told(monkeypatch, (8, 0), None)
+    assert 'not installed (pip install "jackfield-ops-flashinfer[flashinfer]")' in told(monkeypatch, (8, 0), None)
     assert "0.6.9 is older than 0.7.4" in told(monkeypatch, (8, 0), "0.6.9")
     assert "A GPU has compute capability 7.5; FlashInfer's kernels need 8.0" in told(monkeypatch, (7, 5), "0.7.4")
 
