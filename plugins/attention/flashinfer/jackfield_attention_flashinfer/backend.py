@@ -40,12 +40,15 @@ class FlashInferAttention(AttentionBackend):
         self._wrappers = Wrappers(context, settings)
         self._planner = Planner(self._wrappers, context.tables, self._distinct, self._groups)
         self._pages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for phase in context.phases:
-            self._planner.plan(self._one_token(AttentionMode.DECODE if phase == "decode" else AttentionMode.EXTEND))
+        # FlashInfer compiles a kernel when it first plans for it: here, and not for a request.
+        if "prefill" in context.phases:
+            for longest in (context.limits.max_tokens, 1):  # long rows may have kernels of their own
+                self._planner.plan(self._one_token(AttentionMode.EXTEND, longest))
+        if "decode" in context.phases:
+            self._planner.plan(self._one_token(AttentionMode.DECODE, 1))
 
-    def _one_token(self, mode: AttentionMode) -> AttentionBatch:
-        """A batch of the dummy row. FlashInfer compiles a kernel when it first plans for it: here, and not for a request. max_q
-        says which kernels long rows will take."""
+    def _one_token(self, mode: AttentionMode, max_q: int) -> AttentionBatch:
+        """A batch of the dummy row, planned with the kernels for rows of max_q new tokens."""
         device = self._wrappers.device
         one = np.ones(1, dtype=np.int32)
         return AttentionBatch(
@@ -55,7 +58,7 @@ class FlashInferAttention(AttentionBackend):
             kv_lens=torch.ones(1, dtype=torch.int32, device=device),
             out_slots={group: torch.zeros(1, dtype=torch.int64, device=device) for group in self._groups},
             host=HostLengths(q_lens=one, kv_lens=one),
-            max_q=1 if mode is AttentionMode.DECODE else self._context.limits.max_tokens,
+            max_q=max_q,
             max_kv=1,
         )
 

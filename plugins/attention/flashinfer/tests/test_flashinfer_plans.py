@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from jackfield.hookspecs import CORE_LAYOUTS, NHD_PAGED, AttentionMode, BatchFault, GraphShape, KVLayout, TreeMask
+from jackfield.hookspecs import (
+    CORE_LAYOUTS,
+    NHD_PAGED,
+    AttentionLimits,
+    AttentionMode,
+    BatchFault,
+    GraphShape,
+    KVLayout,
+    TreeMask,
+)
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, part, prepare
 from jackfield.testing.attention_cases import assert_close, attend_layers, wanted, write_new
 from jackfield.testing.reference import read_slots
@@ -20,6 +29,7 @@ from jackfield_attention_flashinfer import pool
 from jackfield_attention_flashinfer.backend import FlashInferAttention
 from jackfield_attention_flashinfer.pool import Pool, Slot
 from jackfield_attention_flashinfer.settings import Settings
+from jackfield_attention_flashinfer.wrappers import Wrappers
 
 SETTINGS = Settings(workspace_mib=1)
 DECODE = ((40, 1), (3, 1), (127, 1), (16, 1))
@@ -239,6 +249,25 @@ def test_what_cannot_be_compiled_stops_the_start(monkeypatch: pytest.MonkeyPatch
     made(some(DECODE), phases=("decode",))
     with pytest.raises(RuntimeError, match="ninja"):
         made(some(DECODE), phases=("prefill",))
+
+
+def test_short_and_long_rows_have_their_kernels_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where long rows take fa3, as on an H200, the first short prompt must not wait for fa2 to be compiled."""
+    planned = list[str]()
+    kernels = Wrappers.prefill_kernels
+    monkeypatch.setattr(
+        Wrappers, "prefill_kernels", lambda self, kind, max_q: "fa3" if max_q > 64 else kernels(self, kind, max_q)
+    )
+    prefill = Wrappers.prefill
+
+    def noted(self: Wrappers, layout: str, scratch: torch.Tensor, kind: str) -> Any:
+        planned.append(kind)
+        return prefill(self, layout, scratch, kind)
+
+    monkeypatch.setattr(Wrappers, "prefill", noted)
+    limits = AttentionLimits(max_rows=8, max_tokens=512, max_context=512)
+    made(some(DECODE), phases=("prefill",), limits=limits)
+    assert planned == ["fa3", "fa2"]
 
 
 def test_which_kernels_decode() -> None:
