@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import time
 import traceback
@@ -20,8 +21,10 @@ from benchmarks.gpu.jobs import Job, Row
 
 def main(file: str) -> int:
     """Writes rows to stdout, one JSON object a line, each with its section's title; the last of a section says how it ended."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # what a library prints must not get between the rows
+    # What a library, or a compiler that it starts, prints must not get between the rows.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is float32
     failed = [_section(one, answers) for one in json.loads(Path(file).read_text())]
     return int(any(failed))

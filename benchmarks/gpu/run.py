@@ -13,12 +13,14 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -56,7 +58,9 @@ class Run:
 
     def __init__(self, device: str, plan: Plan, *, tiny: bool, seconds: float, out: Path | None) -> None:
         self._device, self._tiny, self._out = device, tiny, out
-        self._deadline = time.monotonic() + seconds
+        self._began = time.monotonic()
+        self._deadline = self._began + seconds
+        self._titles = [section.title for section in plan.sections]
         self.document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -69,13 +73,20 @@ class Run:
 
     def all(self, sections: Sequence[Section]) -> None:
         """First those that measure nothing, side by side, then the others one by one."""
-        together = [group for group in self._groups(sections) if group[0].together and not self._tiny]
-        alone = [group for group in self._groups(sections) if group not in together]
-        with ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0)) // 2)) as pool:
-            for found in pool.map(self._started, together):
-                self._keep(found)
+        groups = self._groups(sections)
+        together = [group for group in groups if group[0].together and not self._tiny]
+        alone = [group for group in groups if group not in together]
+        self._write()
+        cores = len(os.sched_getaffinity(0))
+        lanes = max(2, cores // 2)
+        threads = {"OMP_NUM_THREADS": str(max(1, cores // lanes))}  # else each would have a thread for every core
+        with ThreadPoolExecutor(lanes) as pool:
+            for done in as_completed([pool.submit(self._attempted, group, threads) for group in together]):
+                self._keep(done.result())
         for group in alone:
-            self._keep(self._started(group))
+            self._keep(self._attempted(group, {}))
+        self.document["seconds"] = round(time.monotonic() - self._began, 1)
+        self._write()
 
     def _groups(self, sections: Sequence[Section]) -> list[list[Section]]:
         """What shares a process: nothing on a GPU, where a fault of one would reach the next; on a CPU what may."""
@@ -86,7 +97,15 @@ class Run:
             groups.setdefault(json.dumps(section.environment), []).append(section)
         return list(groups.values())
 
-    def _started(self, group: Sequence[Section]) -> list[dict[str, Any]]:
+    def _attempted(self, group: Sequence[Section], environment: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Whatever happens to one process, the others are still to come."""
+        try:
+            return self._started(group, environment)
+        except Exception as error:
+            outcome = f"its process could not be run: {type(error).__name__}: {error}"
+            return [{"title": section.title, "outcome": outcome, "rows": []} for section in group]
+
+    def _started(self, group: Sequence[Section], environment: Mapping[str, str]) -> list[dict[str, Any]]:
         """One process; what it told of each section."""
         limit = min(sum(section.seconds for section in group) + START, self._deadline - time.monotonic())
         found: dict[str, dict[str, Any]] = {
@@ -117,45 +136,57 @@ class Run:
                     stdout=out,
                     stderr=err,
                     cwd=ROOT,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(search)} | group[0].environment,
+                    env={**environment, **os.environ, "PYTHONPATH": os.pathsep.join(search), **group[0].environment},
+                    start_new_session=True,
                 )
+                code: int | None = None
                 try:
-                    code: int | None = child.wait(limit)
+                    code = child.wait(limit)
                 except subprocess.TimeoutExpired:
-                    child.kill()
+                    pass  # code None says so
+                finally:
+                    # With all that it has started: a compiler that goes on would be measured beside the next section.
+                    with suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
                     child.wait()
-                    code = None
             last = words.read_text(errors="replace")[-2000:]
             for row in told(answers.read_text(errors="replace")):
                 one = found[row.pop("title")]
                 if "ended" in row:
                     one |= {"outcome": row["ended"], "seconds": row["seconds"]}
                 else:
-                    one["outcome"] = (
-                        "stopped: its time was over" if code is None else f"its process ended with code {code}"
-                    )
                     one["rows"].append(row)
         for one in found.values():
-            if code not in (0, 1, None) and one["outcome"] not in ("done", "failed"):
-                one |= {"outcome": f"its process ended with code {code}", "words": last}
+            if "seconds" not in one:  # it did not come to its end
+                ended = "stopped: its time was over" if code is None else f"its process ended with code {code}"
+                one |= {"outcome": ended, "words": last}
         return list(found.values())
 
     def _keep(self, sections: Sequence[dict[str, Any]]) -> None:
         for section in sections:
             print(f"{section['title']}: {section['outcome']}", file=sys.stderr, flush=True)
         self.document["sections"] += sections
+        self.document["sections"].sort(key=lambda section: self._titles.index(section["title"]))
         self.document |= {"problems": problems(self.document), "unproven": unproven(self.document)}
+        self._write()
+
+    def _write(self) -> None:
+        """Whole or not at all: who ends this run early has what it found."""
         if self._out is not None:
-            self._out.write_text(json.dumps(self.document, indent=1) + "\n")
+            part = self._out.with_name(self._out.name + ".part")
+            part.write_text(json.dumps(self.document, indent=1) + "\n")
+            part.replace(self._out)
 
 
 def told(text: str) -> Iterator[dict[str, Any]]:
-    """The rows of a child's answer; the last may be cut off."""
+    """The rows of a child's answer. The last may be cut off, and what is no row was written there by somebody else."""
     for line in text.splitlines():
         try:
-            yield json.loads(line)
+            row = json.loads(line)
         except ValueError:
-            return
+            continue
+        if isinstance(row, dict) and "title" in row:
+            yield row
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -184,8 +215,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     device = "cpu" if args.tiny else "cuda"
     plan = make_plan(device, tiny=args.tiny)
+    sections = [section for section in plan.sections if args.only in section.title]
+    if not sections:
+        print(
+            f"no section's title holds {args.only!r}:",
+            *(one.title for one in plan.sections),
+            sep="\n  ",
+            file=sys.stderr,
+        )
+        return 2
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
     run = Run(device, plan, tiny=args.tiny, seconds=args.seconds, out=args.out)
-    run.all([section for section in plan.sections if args.only in section.title])
+    run.all(sections)
     print(table(run.document))
     return 1 if run.document.get("problems") else 0
 

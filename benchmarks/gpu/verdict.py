@@ -76,6 +76,11 @@ def unproven(document: Mapping[str, Any]) -> list[str]:
             found.append(f"{section['title']}: {section['outcome']}")
         found += [f"{section['title']}: {row['left_out']}" for row in section["rows"] if "left_out" in row]
         found += [
+            f"{section['title']}: torch's own kernel failed: {last_line(row['torch_failed'])}"
+            for row in section["rows"]
+            if "torch_failed" in row
+        ]
+        found += [
             f"{section['title']}: {row['not_run']} checks were not run" for row in section["rows"] if row.get("not_run")
         ]
     return found

@@ -123,6 +123,11 @@ def test_what_was_not_run_is_unproven() -> None:
         "some section: stopped: its time was over",
         "some section: it does not fit",
     ]
+    compared = document(
+        {"kernel": "attention.x", "seconds": 1e-5, "torch_failed": "Traceback\nRuntimeError: no kernel\n"}
+    )
+    assert unproven(compared) == ["some section: torch's own kernel failed: RuntimeError: no kernel"]
+    assert problems(compared) == []
     assert unproven(document({"conformance": "ops.x", "checks": 3, "not_run": 2})) == [
         "some section: 2 checks were not run"
     ]

@@ -19,7 +19,7 @@ from jackfield.hookspecs import (
     HostLengths,
     KVTensors,
 )
-from jackfield_attention_flashinfer.graph import GraphPlan
+from jackfield_attention_flashinfer.graph import GraphPlan, Key
 from jackfield_attention_flashinfer.layer_kind import kind_of
 from jackfield_attention_flashinfer.limits import HEAD_SIZES
 from jackfield_attention_flashinfer.plan import FlashInferPlan, Planner
@@ -40,6 +40,7 @@ class FlashInferAttention(AttentionBackend):
         self._wrappers = Wrappers(context, settings)
         self._planner = Planner(self._wrappers, context.tables, self._distinct, self._groups)
         self._pages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._graph_indices: dict[Key, torch.Tensor] = {}
         # FlashInfer compiles a kernel when it first plans for it: here, and not for a request.
         if "prefill" in context.phases:
             for longest in (context.limits.max_tokens, 1):  # long rows may have kernels of their own
@@ -71,7 +72,8 @@ class FlashInferAttention(AttentionBackend):
         return self._planner.plan(batch)
 
     def plan_graph(self, batch: AttentionBatch, shape: GraphShape) -> GraphPlan:
-        return GraphPlan(batch, shape, self._wrappers, self._context.tables, self._distinct, self._groups)
+        tables, indices = self._context.tables, self._graph_indices
+        return GraphPlan(batch, shape, self._wrappers, tables, self._distinct, self._groups, indices)
 
     def in_graph(self, plan: AttentionPlan) -> None:
         cast(GraphPlan, plan).follow()

@@ -1,13 +1,14 @@
 """A plan that the replays of one graph share.
 
-What the graph recorded are addresses: of the pages, which the graph itself finds anew, and of what FlashInfer's planner wrote,
-which `refresh` writes anew for each use. Planning is done by several wrappers in turn that write to the same device memory, each
-out of pinned memory of its own, so that none has to wait until the device has taken the last plan.
+What the graph recorded are addresses: of the pages, which the graph itself or `refresh` finds anew, and of what FlashInfer's
+planner wrote, which `refresh` writes anew for each use. Planning is done by several wrappers in turn that write to the same
+device memory, each out of pinned memory of its own, so that none has to wait until the device has taken the last plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,13 @@ from jackfield_attention_flashinfer.write import SlotWrites
 _AT_FIRST = 2
 """Wrappers of a kind that are made with the plan: two steps may be in flight."""
 
+_MOST_IN_GRAPH = 1 << 20
+"""Pages up to which the graph finds them. It goes over all that its rows may ever have; where these are more, as with pages of
+one token and a long context, `refresh` goes over those that they have, for some launches a step."""
+
+Key = tuple[str, int | None]
+"""KV group and window: what decides which pages a row reads."""
+
 
 class GraphPlan(AttentionPlan):
     """batch: the one whose tensors are looked at anew; writes: group name -> where its new tokens go."""
@@ -37,19 +45,24 @@ class GraphPlan(AttentionPlan):
         tables: Mapping[str, torch.Tensor],
         kinds: tuple[LayerKind, ...],
         groups: tuple[str, ...],
+        indices: dict[Key, torch.Tensor],
     ) -> None:
+        """indices: memory for those of all graphs, of which one is replayed at a time; it is kept there."""
         self.batch = batch
         self.writes = {group: SlotWrites(batch.out_slots[group], wrappers.page_size) for group in groups}
         self._wrappers = wrappers
         self._tables = tables
-        self._pages: dict[tuple[str, int | None], DevicePages] = {}
+        self._pages: dict[Key, DevicePages] = {}
         self._planners: dict[LayerKind, _Planners] = {}
         device = batch.rows.device
         for kind in kinds:
             longest = _host_pages(np.full(shape.rows, shape.max_kv, dtype=np.int32), kind, wrappers)
             key = (kind.group, kind.window)
             if key not in self._pages:
-                self._pages[key] = DevicePages.empty(shape.rows, longest.total, device)
+                if key not in indices or len(indices[key]) < longest.total:
+                    indices[key] = DevicePages.empty(0, longest.total, device).indices
+                own = DevicePages.empty(shape.rows, 0, device)
+                self._pages[key] = replace(own, indices=indices[key][: longest.total])
             self._planners[kind] = _Planners(kind, wrappers, self._pages[key], longest)
         self.refresh(batch)
         self.follow()
@@ -62,15 +75,26 @@ class GraphPlan(AttentionPlan):
         """Find pages and slots anew in the batch's tensors: device work alone, in memory that stays."""
         for writes in self.writes.values():
             writes.follow()
-        q_lens = torch.ones_like(self.batch.kv_lens)
-        for (group, window), pages in self._pages.items():
-            rows, kv_lens = self.batch.rows, self.batch.kv_lens
-            write_pages(pages, self._tables[group], rows, q_lens, kv_lens, window, self._wrappers.page_size)
+        for key, pages in self._pages.items():
+            if len(pages.indices) <= _MOST_IN_GRAPH:
+                self._write(key, pages)
 
     def refresh(self, batch: AttentionBatch) -> None:
         """Lay the work out for these lengths."""
+        totals: dict[Key, int] = {}
         for kind, planners in self._planners.items():
-            planners.plan(_host_pages(batch.host.kv_lens, kind, self._wrappers))
+            host = _host_pages(batch.host.kv_lens, kind, self._wrappers)
+            planners.plan(host)
+            totals[kind.group, kind.window] = host.total
+        for key, pages in self._pages.items():  # over what the plans have written to the same places
+            if len(pages.indices) > _MOST_IN_GRAPH:
+                self._write(key, replace(pages, indices=pages.indices[: totals[key]]))
+
+    def _write(self, key: Key, pages: DevicePages) -> None:
+        group, window = key
+        rows, kv_lens = self.batch.rows, self.batch.kv_lens
+        q_lens = torch.ones_like(kv_lens)
+        write_pages(pages, self._tables[group], rows, q_lens, kv_lens, window, self._wrappers.page_size)
 
 
 def _host_pages(kv_lens: Any, kind: LayerKind, wrappers: Wrappers) -> HostPages:

@@ -25,7 +25,7 @@ from jackfield.hookspecs import (
 from jackfield.testing.attention_batches import AttentionCase, PreparedCase, part, prepare
 from jackfield.testing.attention_cases import assert_close, attend_layers, wanted, write_new
 from jackfield.testing.reference import read_slots
-from jackfield_attention_flashinfer import pool
+from jackfield_attention_flashinfer import graph, pool
 from jackfield_attention_flashinfer.backend import FlashInferAttention
 from jackfield_attention_flashinfer.pool import Pool, Slot
 from jackfield_attention_flashinfer.settings import Settings
@@ -136,7 +136,13 @@ def in_graph(prepared: PreparedCase, backend: FlashInferAttention, rows: int) ->
 
 @LAYOUTS
 @pytest.mark.parametrize("window", [None, 9])
-def test_a_graph_s_plan_serves_other_rows_of_other_lengths(layout: KVLayout, window: int | None) -> None:
+@pytest.mark.parametrize("found", ["in the graph", "by refresh"])
+def test_a_graph_s_plan_serves_other_rows_of_other_lengths(
+    layout: KVLayout, window: int | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its pages are found in the graph or, where they may be too many for that, ahead of it."""
+    if found == "by refresh":
+        monkeypatch.setattr(graph, "_MOST_IN_GRAPH", 0)
     prepared, backend = made(some(DECODE, layout=layout, window=window, variety=True))
     write_new(prepared, prepared.pools)
     expected = wanted(prepared, prepared.pools)
@@ -162,9 +168,9 @@ def test_a_graph_s_plan_serves_other_rows_of_other_lengths(layout: KVLayout, win
             for layer, given in prepared.inputs.items()
         }
         prepared.pools["full"].tensors["k"][0][0].zero_()  # the dummy page holds numbers in a run
-        found = attend_layers(replace(wide, inputs=inputs), backend, plan)  # type: ignore[arg-type]
+        outs = attend_layers(replace(wide, inputs=inputs), backend, plan)  # type: ignore[arg-type]
         assert_close(
-            {layer: out[: len(members)] for layer, out in found.items()},
+            {layer: out[: len(members)] for layer, out in outs.items()},
             {layer: out[members] for layer, out in expected.items()},
             prepared.case,
         )
@@ -185,6 +191,24 @@ def test_a_graph_s_addresses_stay(standin: ModuleType) -> None:
         t.data_ptr() for t in (after.indptr, after.indices, after.last_page_len, after.own, after.scratch)
     ]
     assert len(plan._planners[kind]._slots) == 3, "all were in use, so another wrapper planned"
+
+
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_graphs_of_all_sizes_share_the_memory_for_their_pages(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of their own, at pages of one token and a context of 128k, they would take 2 GB."""
+    monkeypatch.setattr(graph, "_MOST_IN_GRAPH", most)
+    prepared, backend = made(some(DECODE))
+    write_new(prepared, prepared.pools)
+    expected = wanted(prepared, prepared.pools)
+    graphs = [in_graph(prepared, backend, rows) for rows in (6, 4)]
+    kind = backend._distinct[0]
+    assert len({plan.wrapper(kind).indices.data_ptr() for plan, _ in graphs}) == 1
+    prepared.pools["full"].tensors["k"][0][0].zero_()  # the dummy page holds numbers in a run
+    for plan, wide in (*graphs, graphs[0]):
+        backend.refresh(plan, wide.batch)
+        backend.in_graph(plan)
+        found = attend_layers(wide, backend, plan)
+        assert_close({layer: out[:4] for layer, out in found.items()}, expected, prepared.case)
 
 
 def unpassed(slots: list[Slot]) -> None:

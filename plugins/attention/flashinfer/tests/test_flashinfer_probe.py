@@ -7,13 +7,14 @@ import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from plugins.attention.flashinfer.tests.api import RECORDED, VERSION, functions
 
 from jackfield.hookspecs import DeviceDescription, Need
 from jackfield.testing.recorded_signatures import signatures_to_json
-from jackfield_attention_flashinfer import probe
+from jackfield_attention_flashinfer import compiler, probe
 from jackfield_attention_flashinfer.options import FlashInferOptions
 from jackfield_attention_flashinfer.settings import Settings
 
@@ -67,3 +68,36 @@ def test_the_recorded_signatures_are_the_library_s() -> None:
 def test_the_options_are_the_settings() -> None:
     """Each with the same default."""
     assert FlashInferOptions().model_dump() == vars(Settings())
+
+
+def test_a_missing_compiler_is_told_before_a_start_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without nvcc or ninja the first plan would fail, behind the loading of the weights."""
+    for name in ("CUDA_HOME", "CUDA_PATH", "FLASHINFER_NVCC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(compiler, "LAST_PLACE", tmp_path / "cuda")
+    monkeypatch.setattr(probe, "version", lambda name: "0.7.4")
+    installed = {"flashinfer"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None) if name in installed else None)
+
+    def found() -> list[str]:
+        return [str(problem) for problem in probe.check(NEED, GPU)]
+
+    nvcc, ninja = found()
+    assert "nvcc is not here" in nvcc
+    assert "ninja" in ninja
+    installed.add("flashinfer_jit_cache")
+    assert found() == []
+    installed.remove("flashinfer_jit_cache")
+    for name in ("nvcc", "ninja"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert found() == []
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "other"))  # FlashInfer then looks nowhere else
+    (nvcc,) = found()
+    (tmp_path / "other" / "bin").mkdir(parents=True)
+    (tmp_path / "other" / "bin" / "nvcc").touch()
+    assert found() == []
+    assert compiler.compiler_problems() == []

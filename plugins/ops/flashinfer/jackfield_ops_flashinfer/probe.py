@@ -6,6 +6,7 @@ import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 
 from jackfield.hookspecs import DeviceDescription, Problem
+from jackfield_ops_flashinfer.compiler import compiler_problems
 from jackfield_ops_flashinfer.parts import LEAST_CAPABILITY, LEAST_VERSION
 
 INSTALL = 'pip install "jackfield-ops-flashinfer[flashinfer]"'
@@ -21,6 +22,8 @@ def check(device: DeviceDescription) -> list[Problem]:
         problems.append(
             Problem(text=f"flashinfer-python {here} is older than {wanted}, whose API it speaks", hint=INSTALL)
         )
+    if device.type == "cuda":
+        problems += compiler_problems()
     if device.capability is not None and device.capability < LEAST_CAPABILITY:
         here, least = ("{}.{}".format(*pair) for pair in (device.capability, LEAST_CAPABILITY))
         problems.append(Problem(text=f"{device.name} has compute capability {here}; FlashInfer's kernels need {least}"))

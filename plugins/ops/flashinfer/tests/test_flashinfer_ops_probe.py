@@ -7,13 +7,16 @@ import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from plugins.ops.flashinfer.tests.api import RECORDED, VERSION, functions
 
 from jackfield.hookspecs import DeviceDescription
 from jackfield.testing.recorded_signatures import signatures_to_json
-from jackfield_ops_flashinfer import probe
+from jackfield_ops_flashinfer import compiler, probe
+
+GPU = DeviceDescription(type="cuda", name="A GPU", available_memory=1, total_memory=1, cores=1, capability=(9, 0))
 
 
 def told(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], found: str | None) -> str:
@@ -45,3 +48,36 @@ def test_the_recorded_signatures_are_the_library_s() -> None:
     if version("flashinfer-python") != VERSION:
         pytest.skip(f"flashinfer-python {version('flashinfer-python')} is here; the file is of {VERSION}")
     assert signatures_to_json(functions()) == RECORDED.read_text()
+
+
+def test_a_missing_compiler_is_told_before_a_start_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without nvcc or ninja the first plan would fail, behind the loading of the weights."""
+    for name in ("CUDA_HOME", "CUDA_PATH", "FLASHINFER_NVCC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(compiler, "LAST_PLACE", tmp_path / "cuda")
+    monkeypatch.setattr(probe, "version", lambda name: "0.7.4")
+    installed = {"flashinfer"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None) if name in installed else None)
+
+    def found() -> list[str]:
+        return [str(problem) for problem in probe.check(GPU)]
+
+    nvcc, ninja = found()
+    assert "nvcc is not here" in nvcc
+    assert "ninja" in ninja
+    installed.add("flashinfer_jit_cache")
+    assert found() == []
+    installed.remove("flashinfer_jit_cache")
+    for name in ("nvcc", "ninja"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert found() == []
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "other"))  # FlashInfer then looks nowhere else
+    (nvcc,) = found()
+    (tmp_path / "other" / "bin").mkdir(parents=True)
+    (tmp_path / "other" / "bin" / "nvcc").touch()
+    assert found() == []
+    assert compiler.compiler_problems() == []
