@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jackfield.config import device as config_device
+from jackfield.config.cuda_driver import CudaDevice
 from jackfield.entrypoints.cli import main
 from jackfield.testing.conformance import AttentionConformance
 from tests.unit.stack.distributions import Site, fresh_package, plugin_row
@@ -40,7 +44,7 @@ def jackfield_attention_backend(context):
 INTERPRETER = {"environment": {"ACME_INTERPRET": "1"}, "dtypes": ["float32", "float16"]}
 
 
-def install(site: Site, *, early: bool = False) -> None:
+def install(site: Site, *, early: bool = False, interpreter: dict[str, Any] | None = INTERPRETER) -> None:
     """An attention plugin for CUDA. early: its entry module imports the kernels."""
     package = fresh_package("acme_kernels")
     imports = f"from {package} import kernels\n" if early else ""
@@ -50,7 +54,7 @@ def install(site: Site, *, early: bool = False) -> None:
         devices=["cuda"],
         dtypes=["bfloat16", "float16", "float32"],
         features=["window", "batch_invariant:cuda:float32"],
-        interpreter=INTERPRETER,
+        interpreter=interpreter,
     )
     sources = {"kernels": KERNELS, "acme": ENTRY.format(package=package, imports=imports)}
     site.add("acme-kernels", row, package=package, sources=sources)
@@ -100,18 +104,27 @@ def test_all_leaves_out_what_the_device_cannot_show(live_site: Site, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("device", "outcome"),
+    ("device", "interpreter", "gpu", "outcome"),
     [
-        ("cpu", "cannot run: devices are cuda; run with --device cuda, or with --device cpu-interpreted"),
-        ("cpu-interpreted", "cannot run: set ACME_INTERPRET=1 before Python starts"),
+        ("cpu", True, False, "devices are cuda; run with --device cpu-interpreted"),
+        ("cpu", True, True, "devices are cuda; run with --device cuda or --device cpu-interpreted"),
+        ("cpu", False, False, "devices are cuda, and none is here (--device cuda: no driver)"),
+        ("cuda", True, False, "--device cuda: no driver; run with --device cpu-interpreted"),
+        ("cuda", False, False, "--device cuda: no driver"),
+        ("cpu-interpreted", True, False, "set ACME_INTERPRET=1 before Python starts"),
     ],
 )
-def test_a_suite_of_ones_own_says_what_it_lacks(device: str, outcome: str, live_site: Site) -> None:
-    install(live_site)
+def test_a_suite_says_what_it_lacks_and_where_it_runs(
+    device: str, interpreter: bool, gpu: bool, outcome: str, live_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A way that this machine has: who does as he is told meets no second refusal."""
+    found = CudaDevice(name="Some GPU", capability=(9, 0), free_memory=1, total_memory=1, count=1) if gpu else None
+    monkeypatch.setattr(config_device, "usable_cuda_device", lambda: (found, "no driver"))
+    install(live_site, interpreter=INTERPRETER if interpreter else None)
 
     class Acme(AttentionConformance):
         plugin = "acme"
 
     Acme.device = device
-    with pytest.raises(pytest.skip.Exception, match=outcome):
+    with pytest.raises(pytest.skip.Exception, match=f"^cannot run: {re.escape(outcome)}"):
         Acme().test_window()

@@ -1,6 +1,7 @@
 """The device a run would use: its kind, memory and cores, found without torch and without a CUDA context.
 
-Knows CPUs (with the limits of the control group it runs in) and CUDA devices as the driver shows them.
+Knows CPUs (with the limits of the control group it runs in) and CUDA devices as the driver shows them, if the installed torch
+can use them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import psutil
 from jackfield.config.cgroup import cgroup_limits
 from jackfield.config.cuda_driver import CudaDevice, first_cuda_device
 from jackfield.config.errors import ConfigurationError, did_you_mean
+from jackfield.config.torch_build import without_cuda
 from jackfield.hookspecs.device import DeviceDescription
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
@@ -29,12 +31,20 @@ def describe_device(name: str) -> DeviceDescription:
         raise ConfigurationError(f"--device: {name!r} is no device{did_you_mean(name, DEVICE_NAMES)}")
     if name == "cpu":
         return _cpu("named by --device")
-    cuda, why_not = first_cuda_device()
+    cuda, why_not = usable_cuda_device()
     if cuda is not None:
         return _cuda(cuda, "named by --device" if name == "cuda" else "a CUDA device is there")
     if name == "cuda":
         raise ConfigurationError(f"--device cuda: {why_not}; use --device cpu, or auto to take what is there")
     return _cpu(f"no CUDA device: {why_not}")
+
+
+def usable_cuda_device() -> tuple[CudaDevice | None, str]:
+    """The device that a run on "cuda" would use; or None and the reason why there is none for it."""
+    cuda, why_not = first_cuda_device()
+    if cuda is not None and (version := without_cuda()):
+        return None, f"{cuda.name} is here, but torch {version} is built without CUDA (PyPI's is built with it)"
+    return cuda, why_not
 
 
 def affine_cores() -> int:

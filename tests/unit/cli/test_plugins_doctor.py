@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jackfield.config.cuda_driver import first_cuda_device
+from jackfield.config.device import usable_cuda_device
 from jackfield.entrypoints.cli import main
 from jackfield.stack.diagnosis.doctor import Severity, examine_row
 from jackfield.stack.discovery.scan import discover
@@ -92,7 +92,7 @@ def doctored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, di
     add(site, "no-schema", options="PACKAGE.options:Options", sources={"options": NO_SCHEMA})
     add(site, "bad-probe", probe="PACKAGE.check:check", sources={"check": "def check(ned, device): return []"})
     probe = "from jackfield.hookspecs import Problem\n\n\ndef check(need, device): return [Problem(text='acme-lib is absent')]"
-    devices = {"devices": ["cuda"], "probe": "PACKAGE.check:check"}
+    devices = {"devices": ["cuda"], "dtypes": ["float16"], "probe": "PACKAGE.check:check"}
     add(site, "far-away", POLICY.replace("schedule_policy", "ops"), "ops", sources={"check": probe}, **devices)
     add(site, "bad-model", MODELS, "model", sources={"shape": "import torch\n"}, architectures=["LlamaForCausalLM"])
     site.add("acme-twin-a", plugin_row("cache", "twin"))
@@ -147,8 +147,8 @@ FOUND = {
     "schedule_policy.no-schema": ["error options: PACKAGE:Options has no JSON schema"],
     "schedule_policy.bad-probe": ["error probe: its probe PACKAGE:check has the unknown argument 'ned'; did you mean 'need'?"],
     "ops.far-away": [
-        f"note probe: its probe says of {'cpu' if first_cuda_device()[0] is None else 'cuda'} in float32: acme-lib is absent",
-        *(["note device: it runs on cuda, which is not here: "] if first_cuda_device()[0] is None else []),
+        f"note probe: its probe says{' of cuda in float16' if usable_cuda_device()[0] else ''}: acme-lib is absent",
+        *([] if usable_cuda_device()[0] else ["note device: it runs on cuda, which is not here: "]),
     ],
     "model.bad-model": [
         "error torch: the module of its shape imports torch, and it is imported where nothing is computed",

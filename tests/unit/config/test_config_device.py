@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jackfield.config import device
+from jackfield.config import device, torch_build
 from jackfield.config.cgroup import CgroupLimits, cgroup_limits
 from jackfield.config.cuda_driver import CudaDevice, first_cuda_device
 from jackfield.config.device import describe_device, usable_cores
@@ -120,8 +121,10 @@ def test_the_fields_of_the_memory_record_are_the_drivers() -> None:
     assert _NvmlMemory.free.offset == 8
 
 
-def with_cuda(monkeypatch: pytest.MonkeyPatch, load: Any) -> None:
+def with_cuda(monkeypatch: pytest.MonkeyPatch, load: Any, cpu_build: str = "") -> None:
+    """cpu_build: version of the torch that is installed, if it is one without CUDA."""
     monkeypatch.setattr(device, "first_cuda_device", lambda: first_cuda_device(load))
+    monkeypatch.setattr(device, "without_cuda", lambda: cpu_build)
 
 
 def test_cuda_asked_for_and_absent_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +142,59 @@ def test_auto_takes_cuda_if_it_is_there_and_says_why(monkeypatch: pytest.MonkeyP
     found = describe_device("auto")
     assert (found.type, found.capability) == ("cpu", None)
     assert "no CUDA device" in found.reason
+
+
+def test_a_gpu_is_of_no_use_to_a_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be taken, and the start end when the model is loaded: "Torch not compiled with CUDA enabled"."""
+    with_cuda(monkeypatch, libraries(cuda=FakeCuda(), nvidia_ml=FakeNvml()), cpu_build="2.13.0+cpu")
+    found = describe_device("auto")
+    assert (found.type, found.capability) == ("cpu", None)
+    assert "Some GPU is here, but torch 2.13.0+cpu is built without CUDA" in found.reason
+    with pytest.raises(
+        ConfigurationError, match=r"--device cuda: Some GPU is here, but torch 2\.13\.0\+cpu is built without"
+    ):
+        describe_device("cuda")
+
+
+VERSION_FILE = """from typing import Optional
+
+__all__ = ['__version__', 'debug', 'cuda']
+__version__ = '2.13.0+some'
+debug = False
+cuda: Optional[str] = {cuda}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (VERSION_FILE.format(cuda=None), "2.13.0+some"),
+        (VERSION_FILE.format(cuda="'13.0'"), ""),
+        ("cuda = None\n", "of an unknown version"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_how_torch_is_built_stands_in_its_files(
+    text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "__init__.py").write_text("raise AssertionError('torch was imported')")
+    if text is not None:
+        (tmp_path / "version.py").write_text(text)
+    spec = ModuleSpec("torch", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(torch_build, "find_spec", lambda name: spec)
+    assert torch_build.without_cuda() == told
+
+
+def test_how_the_installed_torch_is_built() -> None:
+    import torch
+
+    assert torch_build.without_cuda() == ("" if torch.version.cuda else torch.__version__)
+
+
+def test_no_torch_is_no_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_build, "find_spec", lambda name: None)
+    assert torch_build.without_cuda() == ""
 
 
 def test_an_unknown_device_offers_the_known_ones() -> None:

@@ -57,12 +57,17 @@ def settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 def wait_until_quiet(seconds: float) -> bool:
     """False: others were still busy after so long, and the numbers are to be taken as such. 0: only looks, for a moment."""
-    until = time.monotonic() + seconds
+    until, told = time.monotonic() + seconds, False
     while (busy := _busy_share(1.0 if seconds >= 1 else 0.2)) is not None and busy > BUSY_SHARE:
         if time.monotonic() >= until:
             print(f"the machine is not quiet: {busy:.0%} of it is in use by others", file=sys.stderr)
             return False
-        print(f"waiting for a quiet machine: {busy:.0%} of it is in use", file=sys.stderr)
+        if not told:
+            told = True
+            message = (
+                f"{busy:.0%} of the machine is in use by others: waiting up to {seconds:g} s (--wait) until it is quiet"
+            )
+            print(message, file=sys.stderr)
     return True
 
 

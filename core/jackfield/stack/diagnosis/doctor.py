@@ -164,8 +164,9 @@ def _findings(row: PluginRow, told: dict[str, Any], ratio: float) -> Iterator[Fi
         if problem.startswith("its probe"):
             yield _error("probe", problem, "a probe takes (need, device) and returns a list of Problem")
         else:
-            text = f"its probe says of {told['probe']['device']} in float32: {problem}"
-            remedy = "until that is mended no such run chooses it"
+            need = told["probe"]["need"]
+            text = f"its probe says{need and f' of {need}'}: {problem}"
+            remedy = f"until that is mended no {'such ' if need else ''}run chooses it"
             yield Finding(severity=Severity.NOTE, code="probe", text=text, remedy=remedy)
     if told["no_device"]:
         text = f"it runs on {either(manifest.devices)}, which is not here: {told['no_device']}"

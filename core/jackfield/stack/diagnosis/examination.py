@@ -25,6 +25,7 @@ from jackfield.hookspecs import Need
 from jackfield.hookspecs.markers import PROJECT
 from jackfield.stack.diagnosis.global_state import changes, foreign_members, snapshot, touches_cuda
 from jackfield.stack.diagnosis.inspection import described_fields
+from jackfield.stack.discovery.manifest import ManifestRow
 from jackfield.stack.errors import PluginLoadError
 from jackfield.stack.loading.deprecation import hook_uses, method_uses
 from jackfield.stack.loading.deprecation import told as told_deprecation
@@ -74,7 +75,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     order: {plugin: a `SelectedPlugin`}.
 
     Answers {steps: step -> {error, seconds, torch, heavy}, torch_seconds, rss, torch_rss, cuda, changes, patches, hooks,
-    problems, deprecations, models: role -> {error, fields, defaults}, probe: None or {device, problems}, no_device: why none of
+    problems, deprecations, models: role -> {error, fields, defaults}, probe: None or {need, problems}, no_device: why none of
     its devices is here, or ""}.
     """
     for name in contract.__all__:  # so that looking them up later changes nothing
@@ -112,7 +113,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         if role in loaded:
             report["models"][role] = _model(loaded[role], str(references[role]))
     if "probe" in loaded:
-        report["probe"] = _probed(str(manifest.probe), manifest.devices)
+        report["probe"] = _probed(manifest)
     return report
 
 
@@ -212,14 +213,16 @@ def _finding(detail: Any) -> str:
     return f"{'.'.join(map(str, detail['loc'])) or '*'} {plain_words(detail)}, not {detail['input']!r}"
 
 
-def _probed(reference: str, devices: Sequence[str]) -> dict[str, Any]:
+def _probed(manifest: ManifestRow) -> dict[str, Any]:
     """The answer to a question that every probe understands; a probe that is wrong is told as one that fails.
 
-    It is asked about a CPU, or about the device for which its plugin is, where that is here.
+    It is asked about the device for which its plugin is, where that is here, in a dtype that it takes: that is its `need`. Where
+    none is, it is asked about a CPU, for what it says of packages, and its need is "", because no run has it.
     """
-    device, _ = _device_of(devices)
-    need = Need(device=device.type, dtype="float32")
-    return {"device": device.type, "problems": probes.ask_probe(reference, need, device)}
+    device, why = _device_of(manifest.devices)
+    dtype = "float32" if not manifest.dtypes or "float32" in manifest.dtypes else manifest.dtypes[0]
+    problems = probes.ask_probe(str(manifest.probe), Need(device=device.type, dtype=dtype), device)
+    return {"need": "" if why else f"{device.type} in {dtype}", "problems": problems}
 
 
 def _device_of(devices: Sequence[str]) -> tuple[DeviceDescription, str]:

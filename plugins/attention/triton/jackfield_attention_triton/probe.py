@@ -1,8 +1,11 @@
-"""What the manifest's lists cannot say: whether Triton is installed, and what the GPU can do. Imports neither it nor torch."""
+"""What the manifest's lists cannot say: whether Triton and its compiler are installed, and what the GPU can do. Imports neither
+Triton nor torch."""
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
+from shutil import which
 
 from jackfield.hookspecs import DeviceDescription, Need, Problem
 
@@ -19,6 +22,9 @@ def check(need: Need, device: DeviceDescription) -> list[Problem]:
         problems.append(
             Problem(text="the package triton is not installed", hint='pip install "jackfield-attention-triton[triton]"')
         )
+    if device.type == "cuda" and not (os.environ.get("CC") or which("gcc") or which("clang")):
+        text = "there is no C compiler, with which Triton builds what starts its kernels"
+        problems.append(Problem(text=text, hint="install gcc, or name one in CC"))
     if device.capability is not None and device.capability < OLDEST:
         have, least = (".".join(map(str, number)) for number in (device.capability, OLDEST))
         problems.append(Problem(text=f"{device.name} has compute capability {have}, Triton needs {least}"))

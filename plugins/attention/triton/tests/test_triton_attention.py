@@ -49,13 +49,27 @@ def described(capability: tuple[int, int] | None) -> DeviceDescription:
     ("capability", "head_size", "text"),
     [((9, 0), 128, None), ((8, 0), 512, None), (None, 64, None), ((7, 5), 128, "7.5"), ((9, 0), 576, "heads of 576")],
 )
-def test_the_probe(capability: tuple[int, int] | None, head_size: int, text: str | None) -> None:
+def test_the_probe(
+    capability: tuple[int, int] | None, head_size: int, text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "cc")
     problems = probe.check(Need(device="cuda", head_sizes=(head_size,)), described(capability))
     assert [str(problem) for problem in problems if text is None or text not in str(problem)] == []
     assert bool(problems) == (text is not None)
 
 
+def test_the_probe_tells_of_the_absent_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton compiles a launcher in C; without a compiler the first kernel of a run would fail."""
+    monkeypatch.setattr(probe, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    (problem,) = probe.check(Need(device="cuda"), described((9, 0)))
+    assert "no C compiler" in str(problem)
+    monkeypatch.setenv("CC", "/opt/cc")
+    assert probe.check(Need(device="cuda"), described((9, 0))) == []
+
+
 def test_the_probe_tells_of_the_absent_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc")
     monkeypatch.setattr(probe, "find_spec", lambda name: None)
     (problem,) = probe.check(Need(device="cuda"), described((9, 0)))
     assert "triton is not installed" in str(problem)

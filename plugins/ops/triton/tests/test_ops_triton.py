@@ -49,13 +49,25 @@ def described(capability: tuple[int, int] | None) -> DeviceDescription:
 
 
 @pytest.mark.parametrize(("capability", "told"), [((9, 0), []), ((8, 0), []), (None, []), ((7, 5), ["7.5"])])
-def test_the_probe(capability: tuple[int, int] | None, told: list[str]) -> None:
+def test_the_probe(capability: tuple[int, int] | None, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc")
     problems = [str(problem) for problem in probe.check(Need(device="cuda"), described(capability))]
     assert len(problems) == len(told)
     assert all(text in problem for text, problem in zip(told, problems, strict=True))
 
 
+def test_the_probe_tells_of_the_absent_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton compiles a launcher in C; without a compiler the first kernel of a run would fail."""
+    monkeypatch.setattr(probe, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    (problem,) = probe.check(Need(device="cuda"), described((9, 0)))
+    assert "no C compiler" in str(problem)
+    monkeypatch.setenv("CC", "/opt/cc")
+    assert probe.check(Need(device="cuda"), described((9, 0))) == []
+
+
 def test_the_probe_tells_of_the_absent_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc")
     monkeypatch.setattr(probe, "find_spec", lambda name: None)
     (problem,) = probe.check(Need(device="cuda"), described((9, 0)))
     assert "triton is not installed" in str(problem)
