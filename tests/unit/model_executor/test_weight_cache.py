@@ -164,6 +164,7 @@ def test_another_form_owner_or_content_is_packed_anew(load: Load, tmp_path: Path
         (ExportingOps(), {"owner": "you"}),
         (ExportingOps(), {"quantization": "w8a8_int8"}),
         (ExportingOps(), {"ops_encodings": frozenset({"plain", "q8_0"})}),
+        (ExportingOps(), {"packed_only": True}),
     ]
     for ops, more in others:
         load(ops, **more)

@@ -161,6 +161,7 @@ def kept_weights(stack: WorkerStack, *, ops: Ops, shard: Shard, device: str, dty
             "device": device,
             "dtype": dtype,
             "encodings": sorted(stack.ops_encodings),
+            "packed_only": stack.packed_only,  # else what another run decoded would be taken where that is refused
             "quantization": stack.quantization,
             "shard": [shard.tp_rank, shard.tp_size, shard.pp_rank, shard.pp_size],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from jackfield import ConfigurationError, Engine
+from jackfield.model_executor.weight_cache import kept
 from jackfield.testing.packed import PackedShape, write_packed_gguf
 from jackfield_ops_cpu.quantized import FORMS
 
@@ -19,9 +21,8 @@ PROMPTS = ([5, 6, 7, 300, 8, 9, 10, 41, 42], [*range(3, 63)])
 
 def log_probabilities(path: Path, prompts: tuple[list[int], ...] = PROMPTS, **args: Any) -> NDArray[np.float64]:
     """Of the prompts' tokens, and of one more each."""
-    with Engine(
-        model_path=str(path), ops="cpu", device="cpu", max_total_tokens=2048, weight_cache_dir="none", **args
-    ) as engine:
+    args = {"weight_cache_dir": "none", **args}
+    with Engine(model_path=str(path), ops="cpu", device="cpu", max_total_tokens=2048, **args) as engine:
         found: list[float] = []
         for prompt in prompts:
             answer = engine.generate(
@@ -67,6 +68,21 @@ def test_an_encoding_that_has_no_product_is_refused_where_packed_ones_are_asked_
     log_probabilities(path, PROMPTS[:1], dtype="bfloat16")  # decoded where nothing was asked for
     with pytest.raises(ConfigurationError, match="q5_k"):
         log_probabilities(path, PROMPTS[:1], dtype="bfloat16", quantization="gguf")
+
+
+def test_what_auto_decoded_and_kept_is_not_taken_where_packed_weights_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """q, k and v in two encodings and in rows that are no whole tiles: they cannot be packed together."""
+    monkeypatch.setattr(kept, "LEAST_BYTES", 0)
+    path = write_packed_gguf(tmp_path / "m.gguf", {"attn_v": "q6_k", "": "q4_k"}, PackedShape(heads=32, kv_heads=1))
+    args = {"dtype": "bfloat16", "weight_cache_dir": str(tmp_path / "kept")}
+    log_probabilities(path, PROMPTS[:1], **args)
+    for saver in [thread for thread in threading.enumerate() if thread.name == "weight-cache"]:
+        saver.join()
+    assert list((tmp_path / "kept").glob("*.packed"))
+    with pytest.raises(ConfigurationError, match=r"v_proj\.weight.*cannot pack together"):
+        log_probabilities(path, PROMPTS[:1], quantization="gguf", **args)
 
 
 def test_a_truncated_file_is_refused_with_the_tensors_name(tmp_path: Path) -> None:
