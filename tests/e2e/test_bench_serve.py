@@ -260,6 +260,9 @@ def test_a_dataset_more_fields_and_a_key(capsys: pytest.CaptureFixture[str], tmp
         (["--base-url", "http://x", "--extra-body", "[]"], "--extra-body is no JSON object"),
         (["--base-url", "http://x", "--extra-body", "{"], "--extra-body is no JSON"),
         (["--base-url", "http://x", "--json", "/no/such/folder/x"], "cannot be written"),
+        # Before a server is started for it.
+        (["--start", "--trace", "/no/such/trace"], "bench: /no/such/trace cannot be read"),
+        (["--base-url", "http://x", "--dataset", "/dev/null"], "bench: /dev/null has no requests"),
         (["--base-url", "http://x", "--plot", "x.jpg"], "ends with neither .png nor .svg"),
     ],
 )

@@ -83,6 +83,13 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, text: str) -> None:
     assert str(file) in refused.value.message
 
 
+def test_a_separator_within_a_text_ends_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "asks.jsonl"
+    texts = ["a\u2028b", "c\x85d\u2029", "e"]
+    file.write_text("\r\n".join(json.dumps({"prompt": text}, ensure_ascii=False) for text in texts), encoding="utf-8")
+    assert [ask.prompt for ask in read(str(file), FOUR, 0, HIGH, timed=False)] == texts
+
+
 def test_no_file_and_an_empty_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read(str(tmp_path / "none"), FOUR, 0, HIGH, timed=False)

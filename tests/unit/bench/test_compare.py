@@ -168,6 +168,18 @@ def test_json(compared: Any) -> None:
         (offline([1.0]), {"schema": 1, "kind": ["offline"]}, "is not what `jackfield bench` writes"),
         (offline([1.0]), {"schema": 1, "kind": "serve", "api": ""}, "is not whole: label, model, workload"),
         (offline([1.0]), {"results": 5}, "is not what `jackfield bench` writes"),
+        (offline([1.0]), offline([1.0], results=[]), "Expected `object`, got `array` - at `$.results`"),
+        (offline([1.0]), offline([1.0], results={"ttft_s": {"value": 1.0}}), "missing required field `min`"),
+        (offline([1.0]), offline([1.0], results={"ttft_s": None}), "at `$.results[...]`"),
+        (offline([1.0]), offline([1.0], workload={"name": "decode"}), "field `figure` - at `$.workload`"),
+        (offline([1.0]), offline([1.0], machine={}), "field `quiet` - at `$.machine`"),
+        (offline([1.0]), offline([1.0], stack={"hash": "a"}), "field `plugins` - at `$.stack`"),
+        (
+            serve({1: [1.0]}),
+            serve({}, loads=[{"load": {"mode": "odd", "value": 1}, "results": {}, "rounds": []}]),
+            "'odd'",
+        ),
+        (serve({1: [1.0]}), serve({}, loads={"1": 2}), "at `$.loads`"),
         (offline([1.0]), {**offline([1.0]), "schema": 2}, "has schema 2, and 1 is what this version reads"),
     ],
 )

@@ -75,6 +75,16 @@ def test_without_usage_a_chunk_is_a_token() -> None:
     assert (found.arrivals, found.counted) == ([(2.0, 1), (3.0, 1)], NO_USAGE)
 
 
+def test_usage_of_no_tokens_beside_content_is_none() -> None:
+    found = answer((2.0, text("a")), (3.0, text("b")), (4.5, usage(0)), (5.0, DONE))
+    assert (found.arrivals, found.counted) == ([(2.0, 1), (3.0, 1)], NO_USAGE)
+
+
+def test_a_field_for_errors_that_is_empty_is_no_error() -> None:
+    found = answer((2.0, event(choices=[{"text": "a", "finish_reason": "stop"}], error=None)))
+    assert (found.arrivals, found.failure) == ([(2.0, 1)], None)
+
+
 def test_what_came_with_one_read_is_one_arrival() -> None:
     found = answer((2.0, text("a", 1) + text("b", 2)), (3.0, text("c", 3)), (5.0, DONE))
     assert found.arrivals == [(2.0, 2), (3.0, 1)]
@@ -114,6 +124,14 @@ def test_sglang() -> None:
         ({"pieces": [(2.0, b"data: {no\n\n"), (3.0, DONE)]}, ("not understood", "{no")),
         ({"pieces": [(2.0, b"data: [1]\n\n"), (3.0, DONE)]}, ("not understood", "[1]")),
         ({"pieces": [(2.0, b'data: {"choices": [5]}\n\n')]}, ("not understood", '{"choices": [5]}')),
+        (
+            {"pieces": [(2.0, b'data: {"usage": {"completion_tokens": "2"}}\n\n')]},
+            ("not understood", '{"usage": {"completion_tokens": "2"}}'),
+        ),
+        (
+            {"pieces": [(2.0, b'data: {"usage": {"completion_tokens": -1}}\n\n')]},
+            ("not understood", '{"usage": {"completion_tokens": -1}}'),
+        ),
         ({"pieces": [(3.0, DONE)]}, ("no token", "the stream ended (None) and had no token")),
     ],
 )

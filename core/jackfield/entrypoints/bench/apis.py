@@ -37,7 +37,9 @@ class Api(Protocol):
 
     def body(self, ask: Ask, model: str, ignore_eos: bool) -> dict[str, Any]: ...
 
-    def said(self, event: Mapping[str, Any]) -> Said: ...
+    def said(self, event: Mapping[str, Any]) -> Said:
+        """Raises TypeError, AttributeError, KeyError or ValueError for what is no event of the protocol."""
+        ...
 
 
 class _OpenAI:
@@ -52,17 +54,17 @@ class _OpenAI:
         } | ({"ignore_eos": True} if ignore_eos else {})
 
     def said(self, event: Mapping[str, Any]) -> Said:
-        if "error" in event:
+        if event.get("error") is not None:
             return Said(error=error_text(event["error"]))
         choices = event.get("choices") or []
         usage = event.get("usage") or {}
         details = usage.get("prompt_tokens_details") or {}
         return Said(
             content=any(self._has_content(choice) for choice in choices),
-            tokens=usage.get("completion_tokens"),
+            tokens=_count(usage, "completion_tokens"),
             finish=next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None),
-            prompt_tokens=usage.get("prompt_tokens"),
-            cached_tokens=details.get("cached_tokens"),
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            cached_tokens=_count(details, "cached_tokens"),
             final_usage=bool(usage) and not choices,
         )
 
@@ -103,7 +105,7 @@ class Generate:
         return {name: ask.prompt, "sampling_params": sampling, "stream": True}
 
     def said(self, event: Mapping[str, Any]) -> Said:
-        if "error" in event:
+        if event.get("error") is not None:
             return Said(error=error_text(event["error"]))
         meta = event.get("meta_info") or {}
         finish = meta.get("finish_reason")
@@ -111,16 +113,24 @@ class Generate:
             return Said(error=error_text(finish))
         return Said(
             content=bool(event.get("text")),
-            tokens=meta.get("completion_tokens"),
+            tokens=_count(meta, "completion_tokens"),
             finish=finish.get("type") if isinstance(finish, Mapping) else finish,
-            prompt_tokens=meta.get("prompt_tokens"),
-            cached_tokens=meta.get("cached_tokens"),
+            prompt_tokens=_count(meta, "prompt_tokens"),
+            cached_tokens=_count(meta, "cached_tokens"),
         )
 
 
 APIS: Mapping[str, Api] = MappingProxyType(
     {"openai-completions": Completions(), "openai-chat": Chat(), "sglang-generate": Generate()}
 )
+
+
+def _count(told: Mapping[str, Any], name: str) -> int | None:
+    """A count that a server tells, None if it does not. Raises TypeError for what is no count."""
+    value = told.get(name)
+    if value is not None and (type(value) is not int or value < 0):
+        raise TypeError(f"{name} is {value!r}")
+    return value
 
 
 def error_text(error: Any) -> str:

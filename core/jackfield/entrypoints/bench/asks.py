@@ -72,7 +72,8 @@ def read(file: str, new: Length, seed: int, vocab_size: int, *, timed: bool) -> 
     """The lines of a JSONL file, each an object with `prompt` (text or token ids), `messages` or `prompt_tokens` (how many are
     to be made), perhaps `new_tokens`, and, where `timed`, `arrival_s`. Raises ConfigurationError naming the line."""
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a text may hold U+2028 and its like as they are, and ends no line with them.
+        lines = Path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"bench: {file} cannot be read: {error}") from error
     draw = random.Random(f"{seed}")

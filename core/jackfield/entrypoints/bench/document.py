@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import Any
 
 from jackfield import __version__
 from jackfield.config.errors import ConfigurationError
+from jackfield.entrypoints.bench.document_shape import problem
 from jackfield.entrypoints.bench.machine import software_facts
 
 SCHEMA = 1
@@ -74,6 +76,8 @@ def check_writable(file: str | None) -> None:
     folder = Path(file).parent
     if not folder.is_dir() or Path(file).is_dir():
         raise ConfigurationError(f"bench: {file} cannot be written: {folder} is no folder, or {file} is one")
+    if not os.access(file if Path(file).exists() else folder, os.W_OK):
+        raise ConfigurationError(f"bench: {file} cannot be written: it may not be, or {folder} may not")
 
 
 def read(file: str) -> dict[str, Any]:
@@ -97,4 +101,6 @@ def read(file: str) -> dict[str, Any]:
         )
     if missing := [name for name in KINDS[told["kind"]] if name not in told]:
         raise ConfigurationError(f"bench: {file} is not whole: {', '.join(missing)} is missing")
+    if (wrong := problem(told)) is not None:
+        raise ConfigurationError(f"bench: {file} is not as `jackfield bench` wrote it: {wrong}")
     return told

@@ -1,8 +1,8 @@
 """From the bytes of a stream, stamped as they came, to when how many of its tokens were there.
 
 How tokens are counted, best first: by the usage that each chunk tells; by the usage at the end, spread evenly over the chunks
-that had content; by those chunks, one token each, where no usage is told. Which it was is told with the figures. What came
-with one read of the socket is one arrival, whatever it held.
+that had content; by those chunks, one token each, where no usage is told, or one of no tokens. Which it was is told with the
+figures. What came with one read of the socket is one arrival, whatever it held.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def _arrivals(seen: Sequence[tuple[float, Any]]) -> tuple[list[tuple[float, floa
     total = next((said.tokens for _, said in reversed(seen) if said.tokens is not None), None)
     if not chunks:
         return [], NO_USAGE
-    each = 1.0 if total is None else total / len(chunks)
-    return _merged([(when, each) for when in chunks]), NO_USAGE if total is None else AT_END
+    each = total / len(chunks) if total else 1.0
+    return _merged([(when, each) for when in chunks]), AT_END if total else NO_USAGE
 
 
 def _merged(found: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -76,7 +76,7 @@ def run(namespace: argparse.Namespace) -> int:
     set_threads(namespace)
     # What a run's flags say is checked by the server; here only the key is needed.
     args, _ = parse_server_args(namespace, os.environ)
-    told = _measured(namespace, loads, args.api_key)
+    told = _measured(namespace, loads, args.api_key, _given(namespace))
     if namespace.json is not None:
         write(told, namespace.json)
     if namespace.json != STDIO:
@@ -107,7 +107,24 @@ def _check(namespace: argparse.Namespace) -> None:
             )
 
 
-def _measured(namespace: argparse.Namespace, loads: Sequence[Load], key: str | None) -> dict[str, Any]:
+def _given(namespace: argparse.Namespace) -> list[Ask] | None:
+    """The requests of a file, before a server is started for them; None where all are made."""
+    from jackfield.entrypoints.bench.asks import read
+
+    file, seed, vocab_size = namespace.dataset or namespace.trace, namespace.seed, namespace.vocab_size or HIGH
+    if file is None:
+        return None
+    asks = read(file, namespace.new_tokens, seed, vocab_size, timed=namespace.trace is not None)
+    if namespace.requests is not None and namespace.requests > len(asks):
+        raise ConfigurationError(
+            f"bench serve: {file} has {len(asks)} requests, and --requests is {namespace.requests}"
+        )
+    return asks[: namespace.requests]
+
+
+def _measured(
+    namespace: argparse.Namespace, loads: Sequence[Load], key: str | None, given: Sequence[Ask] | None
+) -> dict[str, Any]:
     from jackfield.entrypoints.bench import serving
     from jackfield.entrypoints.bench.apis import APIS as PROTOCOLS
     from jackfield.entrypoints.bench.document import document
@@ -144,7 +161,7 @@ def _measured(namespace: argparse.Namespace, loads: Sequence[Load], key: str | N
             points = serving.measure(
                 target,
                 loads,
-                lambda load, round_number: _asks(namespace, endpoint, model, load, round_number),
+                lambda load, round_number: _asks(namespace, given, endpoint, model, load, round_number),
                 namespace.repeat,
                 limits,
                 namespace.seed,
@@ -200,23 +217,23 @@ def _sends(namespace: argparse.Namespace) -> str:
     return sends
 
 
-def _asks(namespace: argparse.Namespace, endpoint: Endpoint, model: str, load: Load, round_number: int) -> list[Ask]:
+def _asks(
+    namespace: argparse.Namespace,
+    given: Sequence[Ask] | None,
+    endpoint: Endpoint,
+    model: str,
+    load: Load,
+    round_number: int,
+) -> Sequence[Ask]:
     """The requests of one round. Where texts are sent, those made of ids go through the endpoint's own tokenizer."""
     from dataclasses import replace
 
-    from jackfield.entrypoints.bench.asks import made, read
+    from jackfield.entrypoints.bench.asks import made
 
-    file, seed, vocab_size = namespace.dataset or namespace.trace, namespace.seed, namespace.vocab_size or HIGH
-    if file is not None:
-        asks = read(file, namespace.new_tokens, seed, vocab_size, timed=namespace.trace is not None)
-        if namespace.requests is not None and namespace.requests > len(asks):
-            raise ConfigurationError(
-                f"bench serve: {file} has {len(asks)} requests, and --requests is {namespace.requests}"
-            )
-        asks = asks[: namespace.requests]
-    else:
-        count = namespace.requests or load.requests
-        shared = namespace.shared_prefix_tokens
+    asks = given
+    if asks is None:
+        count, shared = namespace.requests or load.requests, namespace.shared_prefix_tokens
+        seed, vocab_size = namespace.seed, namespace.vocab_size or HIGH
         asks = made(count, round_number, namespace.prompt_tokens, namespace.new_tokens, shared, seed, vocab_size)
     if _sends(namespace) == "ids":
         return asks
