@@ -105,7 +105,12 @@ class FusedLinear:
         """Take one part, already checked against its shape. Raises BadWeight for one that may not be decoded."""
         self.held[weight.name] = weight
         if len(self.held) == len(self.parts):
-            packed = self._pack()
+            try:
+                packed = self._pack()
+            except BadWeight as error:
+                if error.row is None:
+                    raise
+                raise self._of_its_part(error, error.row) from error
             self.install(packed)
             self.held.clear()
             self.packing.put(self.name, packed)
@@ -125,6 +130,14 @@ class FusedLinear:
         if mixed is not None:
             return mixed
         return ops.pack(self._decoded_together())
+
+    def _of_its_part(self, error: BadWeight, row: int) -> BadWeight:
+        """What the operators say of a row of the whole, said of the tensor that it comes from."""
+        for part in self.parts:
+            if row < part.num_rows:
+                return BadWeight(error.why, name=part.name, row=part.rows[0] + row)
+            row -= part.num_rows
+        return error
 
     def _must_decode(self, part: LinearPart) -> bool:
         weight = self.held[part.name]

@@ -25,12 +25,18 @@ BLOCK_ELEMENTS = 1 << 20
 
 
 class BadWeight(Exception):
-    """The content of a weight cannot be used. The text says why; `name` is set when another weight than the one at hand
-    is at fault."""
+    """The content of a weight cannot be used. The text says why.
 
-    def __init__(self, why: str, *, name: str | None = None) -> None:
-        super().__init__(why)
+    why     without the row
+    name    of the weight, where it is another one than that at hand
+    row     where it is one row of the matrix, which is that of the checkpoint's weight or the one that was packed
+    """
+
+    def __init__(self, why: str, *, name: str | None = None, row: int | None = None) -> None:
+        super().__init__(why if row is None else f"row {row} {why}")
+        self.why = why
         self.name = name
+        self.row = row
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -110,6 +110,27 @@ def test_what_must_stay_packed_and_cannot_is_refused(
     assert packed(weights, columns=columns).encoding == "plain"
 
 
+def test_a_row_that_the_operators_refuse_is_told_by_its_tensor() -> None:
+    """Rows 2 to 5 of q and all of k: row 6 of the whole is the third of k."""
+
+    class Refusing(Recording):
+        def pack(self, weight: DenseWeight) -> Any:
+            raise BadWeight("holds a NaN", row=bad)
+
+    packing = Packing(ops=Refusing(), encodings=frozenset({"plain"}), device="cpu", dtype=torch.float32)
+    for bad, name, row in ((0, "q", 2), (3, "q", 5), (4, "k", 0), (6, "k", 2)):
+        weights = [weight("q", "plain", 6), weight("k", "plain", 3)]
+        parts = [
+            LinearPart(name=one.name, shape=(one.shape[0], COLUMNS), rows=rows, columns=(0, COLUMNS))
+            for one, rows in zip(weights, ((2, 6), (0, 3)), strict=True)
+        ]
+        fused = FusedLinear(parts, packing=packing, install=lambda _: None)
+        fused.accept(weights[0])
+        with pytest.raises(BadWeight, match=f"^row {row} holds a NaN$") as caught:
+            fused.accept(weights[1])
+        assert (caught.value.name, caught.value.row) == (name, row)
+
+
 def test_plain_weights_may_be_plain_where_others_must_stay_packed() -> None:
     assert packed([weight("o", "plain")], packed_only=True).encoding == "plain"
 

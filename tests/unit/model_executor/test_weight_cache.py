@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import DenseWeight, Shard, WeightCache, WorkerContext
 from jackfield.model_executor.loading import load_model
+from jackfield.model_executor.weight_cache import directory as directory_module
 from jackfield.model_executor.weight_cache import kept as kept_module
 from jackfield.model_executor.weight_cache.directory import CacheDirectory
 from jackfield.model_executor.weight_cache.kept import KeptWeights
@@ -356,6 +358,24 @@ def test_two_at_once_leave_one_whole_file_and_a_mapped_one_outlives_its_removal(
     assert (mapped.section("x")[0], newer.section("x")[0]) == ({"v": 1}, {"v": 2})
     assert mapped.section("x")[1].tolist() == [1] * 9
     assert list(mapped.names()) == ["x"]
+
+
+def test_a_file_that_cannot_be_read_just_now_is_left_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, key = CacheDirectory(tmp_path, MIB), {"k": 1}
+    writer = place.begin(key)
+    writer.writer.add("x", {}, np.ones(9, dtype=np.uint8))
+    writer.finish()
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+
+        def no_descriptor(*_: Any) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        patched.setattr(directory_module, "PackedFile", no_descriptor)
+        assert place.open(key) is None
+    assert "cannot be read, so they are made anew: [Errno 24]" in caplog.text
+    assert place.open(key) is not None
 
 
 def test_operators_that_export_nothing_cost_no_reading(load: Load, tmp_path: Path) -> None:

@@ -32,13 +32,17 @@ class CacheDirectory:
         self.max_bytes = max_bytes
 
     def open(self, key: Mapping[str, Any]) -> PackedFile | None:
-        """The file of a key, which now is the newest; None if there is none. A damaged one is removed, with a warning."""
+        """The file of a key, which now is the newest; None if there is none. A damaged one is removed, and one that cannot be read
+        is left where it is, both with a warning."""
         path = self._place(key)
         try:
             found = PackedFile(path, key)
         except FileNotFoundError:
             return None
-        except (Damaged, OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:  # no descriptor or no memory is left, or it is somebody else's: it may be sound
+            logger.warning("%s of packed weights cannot be read, so they are made anew: %s", path, error)
+            return None
+        except (Damaged, ValueError, KeyError, TypeError) as error:
             logger.warning("%s of packed weights is damaged and is made anew: %s", path, error)
             with contextlib.suppress(OSError):
                 path.unlink()

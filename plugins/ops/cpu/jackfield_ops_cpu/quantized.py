@@ -58,9 +58,7 @@ def pack_int8(plain: torch.Tensor, dtype: torch.dtype, threads: int) -> PackedWe
         threads,
     )
     if bad >= 0:
-        raise BadWeight(
-            f"output row {bad} holds a NaN or an infinity, which {W8A8_INT8} cannot hold; use --quantization none"
-        )
+        raise BadWeight(f"holds a NaN or an infinity, which {W8A8_INT8} cannot hold; use --quantization none", row=bad)
     return packed
 
 
