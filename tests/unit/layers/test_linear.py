@@ -114,11 +114,14 @@ def test_a_row_that_the_operators_refuse_is_told_by_its_tensor() -> None:
     """Rows 2 to 5 of q and all of k: row 6 of the whole is the third of k."""
 
     class Refusing(Recording):
-        def pack(self, weight: DenseWeight) -> Any:
-            raise BadWeight("holds a NaN", row=bad)
+        bad = 0
 
-    packing = Packing(ops=Refusing(), encodings=frozenset({"plain"}), device="cpu", dtype=torch.float32)
-    for bad, name, row in ((0, "q", 2), (3, "q", 5), (4, "k", 0), (6, "k", 2)):
+        def pack(self, weight: DenseWeight) -> Any:
+            raise BadWeight("holds a NaN", row=self.bad)
+
+    ops = Refusing()
+    packing = Packing(ops=ops, encodings=frozenset({"plain"}), device="cpu", dtype=torch.float32)
+    for ops.bad, name, row in ((0, "q", 2), (3, "q", 5), (4, "k", 0), (6, "k", 2)):
         weights = [weight("q", "plain", 6), weight("k", "plain", 3)]
         parts = [
             LinearPart(name=one.name, shape=(one.shape[0], COLUMNS), rows=rows, columns=(0, COLUMNS))

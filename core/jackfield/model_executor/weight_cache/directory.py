@@ -32,8 +32,8 @@ class CacheDirectory:
         self.max_bytes = max_bytes
 
     def open(self, key: Mapping[str, Any]) -> PackedFile | None:
-        """The file of a key, which now is the newest; None if there is none. A damaged one is removed, and one that cannot be read
-        is left where it is, both with a warning."""
+        """The file of a key, which now is the newest; None if there is none. A damaged one is removed, one that cannot be read is
+        left where it is, both with a warning."""
         path = self._place(key)
         try:
             found = PackedFile(path, key)
