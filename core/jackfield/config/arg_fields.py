@@ -415,7 +415,9 @@ class ArgFields(BaseModel):
         default=20, description="The server is unhealthy if requests are open and no step is completed for so long."
     )
     skip_server_warmup: Annotated[Switch, Option(OBSERVABILITY)] = Field(
-        default=False, description="Serve without the short warm-up request that proves the path before ready."
+        default=False,
+        description="Start without warming up: the server sends itself no short request that proves the path before it is ready, "
+        "and a GPU's kernels are compiled when requests first need them.",
     )
 
     plugin_faults: Annotated[Literal["count", "raise"], Option(FAULTS)] = Field(

@@ -80,12 +80,15 @@ def make_worker(
             deterministic=args.enable_deterministic_inference,
             window_pool=window_pool(loaded),
             pooling=plan.facts.pooling,
+            warm_up=not args.skip_server_warmup,
             **memory_fields(args),
             **(graphs(args) if GRAPH in features else {}),
         )
     except (ModelSourceError, UnsupportedModel, InsufficientMemory) as error:
         raise ConfigurationError(str(error)) from error
     give_memory_back()
+    for plugin in loaded.of("attention"):
+        meter.forget(plugin.selected.key)  # what the start tried is no request's
     worker = metered_worker(meter, loaded.plugin("worker").selected.key, worker)
     # On a virtual clock nothing takes time beside anything else, and a second thread would only make runs differ.
     return ThreadedWorker(worker) if plan.stack.worker_thread and virtual(clock) is None else worker

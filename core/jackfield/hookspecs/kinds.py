@@ -162,7 +162,7 @@ _ALL = (
     Kind(
         name="worker",
         group="worker",
-        contract=(0, 3),
+        contract=(0, 4),
         hook="jackfield_model_worker",
         exclusive=True,
         field="worker",

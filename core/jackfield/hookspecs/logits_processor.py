@@ -44,6 +44,10 @@ class LogitsProcessor(ABC):
 
     Order of the calls: `closed` and `opened` before a step's forward; `apply` and then `tokens` when the step is sampled. A
     row of one step is closed at the earliest after that step's `tokens`, or before its `apply`, which is then left out.
+    On a GPU the calls come before the device has reached the step: what reads `ids` or `logits` on the host (`tolist`, `item`,
+    `cpu`, an `if` over them, an index that is a list or a mask) waits for all work that was enqueued, and holds up the steps of
+    all requests, not only of those that ask for the processor. What stays in operations of torch waits for nothing.
+
     An exception, or a NaN left in the logits, ends the requests of that call with an error and nobody else's; the rows of a
     failed `opened` are not told of again, those of any other failed call are still closed.
     """

@@ -390,6 +390,8 @@ class WorkerContext(PluginContext):
     graph_rows          batch sizes for which decode steps are to be recorded and replayed (CUDA graphs), smaller batches being
                         padded; (): none are; None: choose. Only for a worker that declares the feature `graph`
     graph_max_rows      the largest of those that are chosen; None: choose
+    warm_up             where kernels are compiled or loaded at their first call, call them once before the worker is handed
+                        out, without a trace in its results; False: leave it to the first requests
     """
 
     shard: Shard
@@ -415,6 +417,7 @@ class WorkerContext(PluginContext):
     mem_fraction: float | None = None
     graph_rows: tuple[int, ...] | None = None
     graph_max_rows: int | None = None
+    warm_up: bool = False
 
 
 class WorkerSpecs:

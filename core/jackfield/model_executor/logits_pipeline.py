@@ -9,6 +9,7 @@ for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -42,17 +43,41 @@ class _Stage:
         return np.flatnonzero(self.asks[rows] & live)
 
 
+@dataclass(frozen=True)
+class LateCheck:
+    """What is known of a plugin's logits only when the device is there.
+
+    broken   bool [k] on the device: the rows that nothing could be drawn from any more; they have what they had before
+    at       int64 [k]: which of the rows that are sampled these are
+    blame    books the plugin's fault, and says why such a row's request must end
+    """
+
+    broken: torch.Tensor
+    at: NDArray[np.intp]
+    blame: Callable[[], str]
+
+
 class LogitsPipeline:
     """failed   row -> why its request must end; it stays until the row is closed
     asked    how many things open rows ask for; with 0, `apply` and `tokens` do nothing
     """
 
     def __init__(
-        self, max_rows: int, vocab_size: int, device: str, sources: Sequence[ProcessorSource] = (), **context: Any
+        self,
+        max_rows: int,
+        vocab_size: int,
+        device: str,
+        sources: Sequence[ProcessorSource] = (),
+        *,
+        looks_late: bool = False,
+        **context: Any,
     ) -> None:
-        """context: further fields of `LogitsProcessorContext`. Raises what making a processor raises."""
+        """looks_late: what plugins leave in the logits is looked at with the result (`late_checks`), because a look would wait
+        for the device; context: further fields of `LogitsProcessorContext`. Raises what making a processor raises."""
         self.failed: dict[int, str] = {}
         self.asked = 0
+        self._looks_late = looks_late
+        self._late: list[LateCheck] = []
         self._device = device
         self._vocab_size = vocab_size
         additive = AdditivePenalties(max_rows, vocab_size, device)
@@ -117,6 +142,7 @@ class LogitsPipeline:
     ) -> None:
         """Change float32 [n, vocab] of rows int32 [n] in place to what is drawn from. live bool [n]: rows that still belong to
         the request for which they were computed."""
+        self._late = []
         if not self.asked:
             return
         for stage in self._stages:
@@ -133,9 +159,14 @@ class LogitsPipeline:
             part = logits[index]  # a copy: what fails by half is forgotten
             if stage.source is None:
                 stage.processor.apply(part, rows[at], positions[at])
-            elif not self._custom(stage, part, logits, index, rows[at], positions[at]):
+            elif not self._custom(stage, part, logits, index, at, rows[at], positions[at]):
                 continue
             logits[index] = part
+
+    def late_checks(self) -> list[LateCheck]:
+        """Those of the last `apply`, given once."""
+        late, self._late = self._late, []
+        return late
 
     def tokens(self, rows: NDArray[np.int32], ids: torch.Tensor) -> None:
         """What was drawn for live rows: int32 [k], and int64 [k] on the device. A row may come several times."""
@@ -164,10 +195,11 @@ class LogitsPipeline:
         part: torch.Tensor,
         logits: torch.Tensor,
         index: torch.Tensor,
+        at: NDArray[np.intp],
         rows: NDArray[np.int32],
         positions: NDArray[np.int64],
     ) -> bool:
-        """Let a plugin change `part`; False if nothing of it may be used."""
+        """Let a plugin change `part`, a copy of the lines `at` (`index` on the device); False if nothing of it may be used."""
 
         def call() -> None:
             returned: Any = stage.processor.apply(part, rows, positions)
@@ -178,13 +210,18 @@ class LogitsPipeline:
 
         if not self._guarded(stage, rows.tolist(), call):
             return False
+        # Only what was good before is this plugin's doing; a model's own NaN ends its request elsewhere.
         broken = ~torch.isfinite(part.amax(dim=-1))
-        if bool(broken.any()):
-            # Only what was good before is this plugin's doing; a model's own NaN ends its request elsewhere.
+        if self._looks_late:
+            before = logits[index]
+            broken &= torch.isfinite(before.amax(dim=-1))
+            part.copy_(torch.where(broken[:, None], before, part))
+            self._late.append(LateCheck(broken, at, partial(self._blame, stage, ValueError(_BROKEN))))
+        elif bool(broken.any()):
             broken &= torch.isfinite(logits[index].amax(dim=-1))
-            bad = rows[broken.cpu().numpy()].tolist()
+            bad = rows[broken.numpy()].tolist()
             if bad:
-                self._fail(stage, bad, ValueError("apply left a NaN or an infinity, or allowed no token at all"))
+                self._fail(stage, bad, ValueError(_BROKEN))
         return True
 
     def _guarded(self, stage: _Stage, rows: Sequence[int], call: Callable[[], object]) -> bool:
@@ -200,12 +237,19 @@ class LogitsPipeline:
         return True
 
     def _fail(self, stage: _Stage, rows: Sequence[int], error: Exception) -> None:
-        assert stage.source is not None
-        stage.source.fault(error)
-        why = f"the logits processor {stage.source.instance!r} failed: {type(error).__name__}: {error}"
+        why = self._blame(stage, error)
         for row in rows:
             self.failed.setdefault(row, why)
 
+    @staticmethod
+    def _blame(stage: _Stage, error: Exception) -> str:
+        """Any thread. Raises what `ProcessorSource.fault` raises."""
+        assert stage.source is not None
+        stage.source.fault(error)
+        return f"the logits processor {stage.source.instance!r} failed: {type(error).__name__}: {error}"
+
+
+_BROKEN = "apply left a NaN or an infinity, or allowed no token at all"
 
 _NO_PARAMETERS = object()
 """Stands for the parameters of a processor that takes none, since None says that it was not asked for."""

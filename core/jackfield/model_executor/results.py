@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from jackfield.hookspecs import Launched, SamplingRows, WorkerResult
 from jackfield.model_executor.device import Device
+from jackfield.model_executor.logits_pipeline import LateCheck
 from jackfield.model_executor.logprobs import StepEntries
 
 NOT_FINITE = "the model's output is not a number (NaN or infinity); the request was stopped"
@@ -75,7 +76,8 @@ class TorchLaunched(Launched):
 
 class TorchResult:
     """`PendingResult` of one step. tokens int64 [m] on the device, negative where a row's logits were not finite; failed: batch
-    index -> why a row fails, whatever was drawn for it; pooled, pooled_rows: as of `TorchLaunched`."""
+    index -> why a row fails, whatever was drawn for it; late: what may fail more of them; pooled, pooled_rows:
+    as of `TorchLaunched`."""
 
     def __init__(
         self,
@@ -88,19 +90,22 @@ class TorchResult:
         refused: str = "",
         pooled: torch.Tensor | None = None,
         pooled_rows: NDArray[np.int64] | None = None,
+        late: Sequence[LateCheck] = (),
     ) -> None:
         self._refused = refused
         self._pooled_rows = pooled_rows
+        self._late = tuple(late)
         self._num_rows = num_rows
         self._failed = dict(failed or {})
         self._sampled = sampled
         self._entries = entries
-        own = [one for one in (tokens, pooled) if one is not None]
+        own = [one for one in (tokens, pooled, *(check.broken for check in late)) if one is not None]
         more = () if entries is None else entries.leave()
         self._download = device.download([*own, *more])
         arriving = iter(self._download.tensors)
         self._tokens = None if tokens is None else next(arriving)
         self._pooled = None if pooled is None else next(arriving)
+        self._broken = tuple(next(arriving) for _ in late)
         if entries is not None:
             entries.arrive(tuple(arriving))
 
@@ -109,6 +114,7 @@ class TorchResult:
 
     def result(self, timeout: float | None = None) -> WorkerResult:
         self._download.wait(timeout)
+        self._look()
         if self._plain and (drawn := self._drawn()).min() >= 0:
             return WorkerResult(tokens=drawn.astype(np.int32), starts=np.arange(len(drawn) + 1, dtype=np.int32))
         counts = np.zeros(self._num_rows, dtype=np.int32)
@@ -138,6 +144,14 @@ class TorchResult:
         return WorkerResult(
             tokens=tokens, starts=starts, errors=errors, logprobs=logprobs, refused=self._refused, pooled=pooled
         )
+
+    def _look(self) -> None:
+        """The late checks, once."""
+        late, self._late = self._late, ()
+        for check, broken in zip(late, self._broken if late else (), strict=True):
+            rows = self._sampled[check.at[broken.numpy()]].tolist()
+            if rows:
+                self._failed |= {**dict.fromkeys(rows, check.blame()), **self._failed}
 
     @property
     def _plain(self) -> bool:

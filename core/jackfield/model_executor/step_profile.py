@@ -1,7 +1,7 @@
 """What the largest step takes beside the weights: one such step is run on dummy rows before there is a KV pool, and the
 device's own count is read.
 
-The rows have no slots: all that they write and read is the dummy page. Attention is made for it and thrown away, so what a
+Attention is made for it and thrown away, so what a
 backend allocates when it is made counts.
 """
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from jackfield.hookspecs import ModelWorkerBatch, Ops, RowOpen, SamplingRows, WorkerContext
 from jackfield.layers.sampler import SamplingTable
 from jackfield.model_executor.device import Device
+from jackfield.model_executor.dummy_batch import dummy_batch
 from jackfield.model_executor.forward_batch import make_forward_batch
 from jackfield.model_executor.model_runner import ModelRunner
 from jackfield.model_executor.out_of_memory import stage
@@ -62,7 +63,7 @@ def profiled_step(
         "lower --max-prefill-tokens (with --chunked-prefill-size), --max-running-requests or --context-length",
     ):
         pools = context.pooling is not None
-        batch = _dummy_batch(lengths, pools=pools)
+        batch = dummy_batch(lengths, pools=pools)
         groups = [group.name for group in context.stack.shape.groups]
         forward = make_forward_batch(batch, table, _newest(table), dict.fromkeys(groups, table))
         runner = make_runner()
@@ -75,21 +76,6 @@ def profiled_step(
     del runner, forward, given
     device.empty_cache()
     return max(0, peak - before)
-
-
-def _dummy_batch(lengths: NDArray[np.int32], *, pools: bool) -> ModelWorkerBatch:
-    n = len(lengths)
-    nobody, everybody = np.zeros(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
-    return ModelWorkerBatch(
-        step=0,
-        rows=np.arange(1, n + 1, dtype=np.int32),
-        new_tokens=lengths,
-        computed=np.zeros(n, dtype=np.int32),
-        token_ids=np.zeros(int(lengths.sum()), dtype=np.int32),
-        relay=nobody,
-        sample=nobody if pools else everybody,
-        pool=everybody if pools else None,
-    )
 
 
 def _newest(table: ReqToTokenTable) -> torch.Tensor:

@@ -26,6 +26,7 @@ class FakeDevice(Device):
 
     host = False
     records = True
+    compiles = True
 
     def __init__(self, *, memory: Memory | None = None) -> None:
         self.torch_device = torch.device("cpu")

@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from jackfield.hookspecs import LogprobSpec, SamplingRows, WorkerContext
+from jackfield.hookspecs import LogitsProcessor, LogprobSpec, ProcessorSource, SamplingRows, WorkerContext
 from jackfield.layers.sampling import sample_on_device
 from jackfield.layers.sampling_filters import drop_by_order
 from jackfield.model_executor.torch_worker import TorchWorker
 from jackfield.testing.fake_device import FakeDevice
 from jackfield.testing.worker_driver import Advance, WorkerDriver
 from jackfield_ops_torch.ops import TorchOps
+from jackfield_sampling_processors.device_ngrams import DeviceNgrams
+from jackfield_sampling_processors.no_repeat_ngram import NoRepeatNgram, NoRepeatNgramParameters
 
 MakeContext = Callable[..., WorkerContext]
 PROMPTS = [[5, 6, 7, 8, 9], [40, 41], [60, 61, 62, 63, 64, 65, 66, 67, 68]]
@@ -137,3 +140,73 @@ def test_draws_wait_for_nothing_and_are_those_of_the_host(worker_context: MakeCo
         outputs.append([one.output for one in requests])
     assert outputs[0] == outputs[1]
     assert not [line for line in device.log if line.startswith("synchronise")]
+
+
+def source(name: str, processor: LogitsProcessor, faults: list[str]) -> ProcessorSource:
+    return ProcessorSource(
+        instance=name,
+        make=lambda fields: processor,
+        parameters=lambda values: NoRepeatNgramParameters(**values),
+        fault=lambda error: faults.append(f"{name}: {error}"),
+    )
+
+
+def test_logits_processors_that_stay_on_the_device_wait_for_nothing(worker_context: MakeContext, llama: Any) -> None:
+    """And forbid what they forbid on the host, of tokens that the host has not seen."""
+    prompt, asks = [7, 7, 9, 7, 9], {"ngrams": {"ngram_size": 1}}
+    outputs = []
+    for device, processor in ((FakeDevice(), DeviceNgrams(9, "cpu")), (FakeDevice(), NoRepeatNgram())):
+        driver = driven(worker_context, llama, device, processors=(source("ngrams", processor, []),))
+        one, plain = driver.open(prompt, processors=asks), driver.open(prompt)
+        with device.watch():
+            pending = driver.worker.sample(driver.launch(Advance(request=one), Advance(request=plain)))
+        for _ in range(7):
+            with device.watch():
+                launched = driver.launch(*[Advance(request=row, new=1, relay=True) for row in (one, plain)])
+            outputs.append(pending.result().tokens.tolist())
+            with device.watch():
+                pending = driver.worker.sample(launched)
+        waits = [line for line in device.log if line.startswith("synchronise")]
+        assert bool(waits) == isinstance(processor, NoRepeatNgram)
+        driver.worker.close()
+    assert outputs[:7] == outputs[7:]
+    drawn = [step[0] for step in outputs[:7]]
+    assert len({*prompt, *drawn}) == 2 + 7
+    assert [step[1] for step in outputs[:7]] == llama.greedy(prompt, 7)
+
+
+class Breaks(LogitsProcessor):
+    """From its second call on it allows the first of its rows no token."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
+        self.calls += 1
+        if self.calls > 1:
+            logits[0].fill_(-torch.inf)
+
+
+def test_what_a_processor_breaks_is_told_with_the_result(worker_context: MakeContext, llama: Any) -> None:
+    device, faults = FakeDevice(), list[str]()
+    sources = (source("breaks", Breaks(), faults), source("ngrams", DeviceNgrams(9, "cpu"), faults))
+    driver = driven(worker_context, llama, device, processors=sources)
+    wishes = {"breaks": {"ngram_size": 9}, "ngrams": {"ngram_size": 1}}
+    rows = [driver.open([60]), driver.open([7, 8], processors=wishes), driver.open([9, 8], processors=wishes)]
+    driver.step(*rows)
+    assert faults == []
+    with device.watch():
+        pending = driver.worker.sample(driver.launch(*[Advance(request=one) for one in rows]))
+    assert not [line for line in device.log if line.startswith("synchronise")]
+    assert faults == []
+    result = pending.result()
+    assert faults == ["breaks: apply left a NaN or an infinity, or allowed no token at all"]
+    assert list(result.errors) == [1]
+    assert "'breaks' failed: ValueError: apply left a NaN" in result.errors[1]
+    assert result.starts.tolist() == [0, 1, 1, 2]
+    again = pending.result()
+    assert (dict(again.errors), len(faults)) == (dict(result.errors), 1)
+    for one, tokens in zip((rows[0], rows[2]), result.tokens.tolist(), strict=True):
+        one.tokens.append(tokens)
+    driver.close(rows[1])
+    assert list(driver.step(rows[0], rows[2]).errors) == [1]  # now it is the first that asks

@@ -136,7 +136,7 @@ def test_what_the_start_used_is_free_and_clean_again(worker_context: MakeContext
     assert not bool(made_worker._table.slots.any())
     assert made_worker._window is not None
     assert not bool(made_worker._window._page_of.any())
-    assert not bool(made_worker._newest.any())
+    assert not bool(made_worker._draws.newest.any())
 
 
 def test_steps_without_a_graph_are_counted_and_told_of_once(

@@ -347,3 +347,39 @@ def test_what_is_not_changed_in_place_is_told_of() -> None:
     assert set(pipeline.failed) == {1, 2}
     assert "in place" in faults[0][1]
     assert torch.equal(changed, before)  # what fails leaves nothing behind
+
+
+def test_a_late_look_tells_the_same_and_leaves_the_logits_as_they_were() -> None:
+    """For a device that runs beside the host."""
+    faults: list[str] = []
+
+    def source(name: str, act: Callable[[torch.Tensor], Any]) -> ProcessorSource:
+        return ProcessorSource(
+            instance=name,
+            make=lambda fields: Spy(act),
+            parameters=lambda values: None,
+            fault=lambda error: faults.append(name),
+        )
+
+    def breaks(logits: torch.Tensor) -> None:
+        logits[1].fill_(torch.nan)
+
+    sources = [source("breaks", breaks), source("adds", lambda logits: logits.add_(1))]
+    pipeline = LogitsPipeline(ROWS, VOCAB, "cpu", sources, looks_late=True)
+    both: dict[str, Any] = {"breaks": {}, "adds": {}}
+    pipeline.open([opened(1, [3]), opened(2, [3], processors=both), opened(3, [3], processors=both)])
+    logits = random_logits(3)
+    logits[1, 0] = torch.nan  # the model's own
+    logits = torch.cat((logits, random_logits(1)))
+    pipeline.open([opened(4, [3], processors=both)])
+    before = logits.clone()
+    changed = run(pipeline, logits, [1, 2, 3, 4])
+    assert torch.equal(changed[0], before[0])
+    assert torch.equal(changed[2:], before[2:] + 1)
+    assert (faults, pipeline.failed) == ([], {})
+    first, second = pipeline.late_checks()
+    assert pipeline.late_checks() == []
+    assert first.at[first.broken.numpy()].tolist() == [2]
+    assert second.at[second.broken.numpy()].tolist() == []
+    assert "'breaks' failed: ValueError: apply left a NaN" in first.blame()
+    assert faults == ["breaks"]

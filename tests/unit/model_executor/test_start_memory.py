@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from jackfield.hookspecs import InsufficientMemory, WorkerContext
-from jackfield.model_executor import torch_worker
+from jackfield.model_executor import worker_start
 from jackfield.model_executor.device import Memory
 from jackfield.model_executor.out_of_memory import stage
 from jackfield.model_executor.step_profile import largest_step
@@ -118,7 +118,7 @@ def out_of_memory(*_: Any, **__: Any) -> Any:
 def test_a_lack_of_memory_says_in_which_stage(
     worker_context: MakeContext, llama: Any, monkeypatch: pytest.MonkeyPatch, where: str, told: str
 ) -> None:
-    monkeypatch.setattr(torch_worker, where, out_of_memory)
+    monkeypatch.setattr(worker_start, where, out_of_memory)
     with pytest.raises(InsufficientMemory, match=told):
         TorchWorker(worker_context(llama))
 

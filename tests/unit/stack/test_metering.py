@@ -11,7 +11,7 @@ import pytest
 from jackfield.hookspecs import FaultScope
 from jackfield.stack.errors import PluginStop
 from jackfield.stack.runtime.faults import FaultLedger, Foreign
-from jackfield.stack.runtime.metering import METHODS, Meter, merged
+from jackfield.stack.runtime.metering import METHODS, Meter, Rounds, merged
 
 pytestmark = pytest.mark.goal_row(31)
 
@@ -110,6 +110,31 @@ def test_what_is_no_exception_is_a_fault_like_any_other() -> None:
     with pytest.raises(Foreign, match="index out of bounds"):
         meter.watch("gate.g", Closing("open")).close()
     assert "gate.g" not in meter.costs()
+
+
+def test_what_was_called_before_can_be_forgotten() -> None:
+    """As the start's calls of attention are, which are nobody's request."""
+    time = Time()
+    meter = Meter(0.1, timer=time)
+
+    def work() -> None:
+        time.now += 0.5
+
+    mine, theirs = meter.wrap("attention.mine", "plan", work), meter.wrap("cache.other", "commit", work)
+    rounds = Rounds()
+    meter.cost("attention.mine", "refresh").join(rounds)
+    for _ in range(2):
+        mine()
+        theirs()
+        rounds.count += 1
+    meter.forget("attention.mine")
+    meter.forget("attention.never-called")
+    assert meter.costs() == {"cache.other": {"commit": row(2, 1.0, overruns=2)}}
+    mine()
+    rounds.count += 1
+    assert meter.costs()["attention.mine"] == {"plan": row(1, 0.5, overruns=1), "refresh": row(1, 0.0)}
+    meter.cost("attention.mine", "refresh").join(None)
+    assert meter.costs()["attention.mine"]["refresh"] == row(1, 0.0)
 
 
 def test_an_overrun_is_counted_each_time_and_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,6 +34,7 @@ class CpuDevice(Device):
 
     host = True
     records = False
+    compiles = False
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch_device = torch.device("cpu") if device is None else device

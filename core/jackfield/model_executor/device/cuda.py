@@ -59,6 +59,7 @@ class CudaDevice(Device):
 
     host = False
     records = True
+    compiles = True
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device

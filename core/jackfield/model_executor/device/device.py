@@ -61,11 +61,13 @@ class Device(ABC):
     host           tensors lie in the host's memory and an operation has ended when its call returns: then the host may read and
                    write them through NumPy
     records        `capture` can be called
+    compiles       what is called here is compiled, or loaded, at its first call, which then takes long
     """
 
     torch_device: torch.device
     host: bool
     records: bool
+    compiles: bool
 
     @abstractmethod
     def upload(self, array: NDArray[Any], dtype: DTypeLike) -> torch.Tensor:

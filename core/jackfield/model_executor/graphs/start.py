@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from jackfield.hookspecs import WorkerContext, WorkerLimits, WorkerStack
+from jackfield.model_executor.dtypes import torch_dtype
 from jackfield.model_executor.graphs.decode_graphs import DecodeGraphs
 from jackfield.model_executor.graphs.reasons import why_none
 from jackfield.model_executor.graphs.sameness import check_sameness
@@ -28,7 +29,6 @@ def start_graphs(
     table: ReqToTokenTable,
     tables: Mapping[str, ReqToTokenTable | WindowTable],
     newest: torch.Tensor,
-    dtype: torch.dtype,
 ) -> DecodeGraphs:
     """Behind everything else of the start: the KV is there, and nobody uses it. Raises GraphFailed, GraphMismatch,
     InsufficientMemory."""
@@ -40,7 +40,7 @@ def start_graphs(
         return graphs
     began, before = time.monotonic(), table.device.memory().free
     graphs.record(runner, table, tables, newest, max_kv=context.max_context)
-    error = check_sameness(graphs, runner, limits, table, tables, newest, dtype)
+    error = check_sameness(graphs, runner, limits, table, tables, newest, torch_dtype(context.dtype))
     logger.info(
         "decode steps of %s rows are recorded, in %.1f s and %.0f MiB; off by %.1e from steps that are not",
         " ".join(map(str, graphs.sizes)),

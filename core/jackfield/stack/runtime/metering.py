@@ -98,6 +98,11 @@ class Cost:
         if rounds is not None:
             self.calls -= rounds.count
 
+    def forget(self) -> None:
+        """Count from here on."""
+        self.calls = 0 if self.rounds is None else -self.rounds.count
+        self.seconds, self.exceptions, self.overruns, self.told = 0.0, 0, 0, 0
+
     def as_data(self) -> dict[str, float]:
         return {
             "calls": float(self.all_calls),
@@ -172,6 +177,11 @@ class Meter:
             if rows:
                 table[plugin] = rows
         return table
+
+    def forget(self, plugin: str) -> None:
+        """Count the plugin's calls from here on."""
+        for cost in self._costs.get(plugin, {}).values():
+            cost.forget()
 
     def overrun(self, plugin: str, method: str, spent: float) -> None:
         """A call took longer than the budget."""

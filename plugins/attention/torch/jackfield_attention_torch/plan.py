@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from jackfield.hookspecs import AttentionBatch, AttentionLayer, AttentionPlan
+from jackfield.layers.to_device import to_device
 
 _PADDED_SHARE = 0.75  # a row joins a bucket whose longest row it fills to this share at least
 _MOST_SCORES = 1 << 22  # scores (per head) of a bucket with several rows; bounds scratch memory
@@ -77,10 +78,10 @@ def make_plan(batch: AttentionBatch, tables: Mapping[str, torch.Tensor], sights:
     for members in bucket_members(host.q_lens, host.kv_lens):
         q_len = int(host.q_lens[members[0]])
         tokens = (starts[members][:, None] + np.arange(q_len)).reshape(-1)
-        index = torch.from_numpy(members).to(device)
+        index = to_device(members, device)
         rows, kv_lens = batch.rows[index].long(), batch.kv_lens[index].long()
         upper, longest = host.kv_lens[members] if host.exact else None, int(host.kv_lens[members].max())
-        where = torch.from_numpy(tokens).to(device)
+        where = to_device(tokens, device)
         among = None  # one new token sees itself under any mask
         if batch.mask is not None and q_len > 1:
             among = batch.mask.among[where].view(len(members), q_len, -1)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from jackfield.hookspecs import AttentionBatch, AttentionPlan
+from jackfield.layers.to_device import to_device
 from jackfield_attention_torch.plan import Sight, bucket_members, tree_sees
 
 TILE = 128  # keys; shorter ones waste less on short sequences, longer ones need fewer additions between tiles
@@ -68,7 +69,7 @@ def make_tiled_plan(
     pieces = []
     for members in bucket_members(host.q_lens, host.kv_lens):
         q_len = int(host.q_lens[members[0]])
-        index = torch.from_numpy(members).to(device)
+        index = to_device(members, device)
         rows, kv_lens = batch.rows[index].long(), batch.kv_lens[index].long()
         lengths = host.kv_lens[members]
         for begin in range(0, q_len, most_queries):
@@ -85,11 +86,11 @@ def make_tiled_plan(
                 )
                 for sight in sights
             }
-            tokens = torch.from_numpy((starts[members][:, None] + span).reshape(-1)).to(device)
+            tokens = to_device((starts[members][:, None] + span).reshape(-1), device)
             pieces.append(
                 Piece(
                     tokens=tokens,
-                    positions=kv_lens[:, None] - q_len + torch.from_numpy(span).to(device),
+                    positions=kv_lens[:, None] - q_len + to_device(span, device),
                     kv_lens=kv_lens,
                     cached=kv_lens - q_len,
                     among=None if batch.mask is None else batch.mask.among[tokens].view(len(members), len(span), -1),

@@ -5,15 +5,21 @@ from __future__ import annotations
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import jackfield_attention_torch
 from jackfield.hookspecs import CORE_LAYOUTS, NHD_PAGED, KVLayout
-from jackfield.testing.attention_cases import AttentionCase, check
+from jackfield.testing.attention_cases import AttentionCase, check, prepare
 from jackfield.testing.conformance import AttentionConformance
+from jackfield_attention_torch import plan, tiles
 from jackfield_attention_torch.backend import TorchAttention
+from jackfield_attention_torch.invariant import InvariantAttention
 
 
 class TestConformance(AttentionConformance):
@@ -52,3 +58,27 @@ def test_the_manifest_and_the_entry_point_agree() -> None:
     ]
     assert (point.name, point.value) == (row["name"], "jackfield_attention_torch.torch")
     assert set(row["layouts"]) == set(CORE_LAYOUTS)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_what_a_plan_copies_to_the_device_goes_by_the_copies_that_nobody_waits_for(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy from pageable memory makes the host wait for all that was enqueued before it."""
+    prepared = prepare(AttentionCase(lengths=((0, 1), (5, 1), (3, 4), (0, 70)), layout=NHD_PAGED))
+    backend = (InvariantAttention if deterministic else TorchAttention)(prepared.context)
+    copied: list[int] = []
+
+    def to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+        copied.append(array.size)
+        return torch.tensor(array.tolist(), dtype=torch.int64, device=device)
+
+    def pageable(array: NDArray[Any]) -> torch.Tensor:
+        raise AssertionError("a tensor over pageable memory was made")
+
+    backend.bind(prepared.pools)
+    for module in (plan, tiles):
+        monkeypatch.setattr(module, "to_device", to_device)
+    monkeypatch.setattr(torch, "from_numpy", pageable)
+    backend.plan(prepared.batch)
+    assert sum(copied) >= 76  # every new token's place, and more

@@ -33,6 +33,8 @@ def completing(history: NDArray[np.int32], size: int) -> NDArray[np.int32]:
 
 
 class NoRepeatNgram(HistoryProcessor[NoRepeatNgramParameters]):
+    """On the host, which is where the logits are."""
+
     def apply(self, logits: torch.Tensor, rows: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         for i, row in enumerate(rows.tolist()):
             banned = completing(self._histories.of(row), self._params[row].ngram_size)
@@ -41,4 +43,8 @@ class NoRepeatNgram(HistoryProcessor[NoRepeatNgramParameters]):
 
 @hookimpl
 def jackfield_logits_processor(context: LogitsProcessorContext) -> LogitsProcessor:
-    return NoRepeatNgram()
+    if context.device.partition(":")[0] == "cpu":
+        return NoRepeatNgram()
+    from jackfield_sampling_processors.device_ngrams import DeviceNgrams
+
+    return DeviceNgrams(context.max_rows, context.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from transformers import NoRepeatNGramLogitsProcessor
 
 from jackfield.hookspecs import LogitsProcessor, LogitsProcessorContext, LogitsRow
-from jackfield_sampling_processors import dry, no_repeat_ngram
+from jackfield_sampling_processors import device_ngrams, dry, no_repeat_ngram
 from jackfield_sampling_processors.dry import LONGEST, DryParameters
 from jackfield_sampling_processors.no_repeat_ngram import NoRepeatNgramParameters
 
@@ -49,15 +50,29 @@ def told(processor: LogitsProcessor, row: int, ids: Sequence[int]) -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(first=tokens, drawn=st.lists(st.integers(0, VOCAB - 1), max_size=20), size=st.integers(1, 4), other=tokens)
-def test_no_repeat_ngram_is_transformers_own(first: list[int], drawn: list[int], size: int, other: list[int]) -> None:
-    processor = no_repeat_ngram.jackfield_logits_processor(context("no-repeat-ngram"))
+@given(
+    first=tokens,
+    drawn=st.lists(st.integers(0, VOCAB - 1), max_size=20),
+    size=st.integers(1, 4),
+    other=tokens,
+    on_device=st.booleans(),
+    at_once=st.sampled_from([1, 7, 1 << 24]),
+)
+def test_no_repeat_ngram_is_transformers_own(
+    first: list[int], drawn: list[int], size: int, other: list[int], on_device: bool, at_once: int
+) -> None:
+    """As on a GPU, too, whose tensors lie on the CPU here."""
+    processor: LogitsProcessor = no_repeat_ngram.jackfield_logits_processor(context("no-repeat-ngram"))
+    if on_device:
+        processor = device_ngrams.DeviceNgrams(4, "cpu")
     params = NoRepeatNgramParameters(ngram_size=size)
     open_row(processor, 1, first, params)
     open_row(processor, 2, other, params)
     told(processor, 1, drawn)
     logits = logits_of(2)
-    changed = applied(processor, logits, [2, 1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_ngrams, "_AT_ONCE", at_once)
+        changed = applied(processor, logits, [2, 1])
     theirs: Any = NoRepeatNGramLogitsProcessor(size)
     assert torch.equal(changed[0:1], theirs(torch.tensor([other]), logits[0:1].clone()))
     assert torch.equal(changed[1:2], theirs(torch.tensor([first + drawn]), logits[1:2].clone()))
@@ -110,9 +125,19 @@ def test_the_strongest_penalty_stays_finite() -> None:
     assert bool(torch.isfinite(applied(processor, logits_of(1), [1])).all())
 
 
-@pytest.mark.parametrize("module", [dry, no_repeat_ngram])
+def test_where_the_logits_are_decides_where_ngrams_are_looked_for() -> None:
+    made = no_repeat_ngram.jackfield_logits_processor
+    assert type(made(context("x"))) is no_repeat_ngram.NoRepeatNgram
+    assert type(made(replace(context("x"), device="meta"))) is device_ngrams.DeviceNgrams
+
+
+@pytest.mark.parametrize("module", [dry, no_repeat_ngram, device_ngrams])
 def test_a_row_that_ends_leaves_nothing_to_the_next(module: Any) -> None:
-    processor = module.jackfield_logits_processor(context("x"))
+    processor = (
+        device_ngrams.DeviceNgrams(4, "cpu")
+        if module is device_ngrams
+        else module.jackfield_logits_processor(context("x"))
+    )
     params: Any = DryParameters(multiplier=1) if module is dry else NoRepeatNgramParameters(ngram_size=2)
     open_row(processor, 1, [1, 2, 3, 1, 2, 3, 1, 2], params)
     logits = logits_of(1)
