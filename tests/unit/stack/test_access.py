@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from jackfield.config.device import describe_device
+from jackfield.config.device import DeviceDescription, describe_device
 from jackfield.config.server_args import ServerArgs
+from jackfield.hookspecs import Need
 from jackfield.hookspecs.kinds import KINDS
 from jackfield.stack.digest import stack_hash
+from jackfield.stack.discovery.catalogue import PluginRow
 from jackfield.stack.discovery.scan import discover
 from jackfield.stack.selection.facts import gather_model_facts
 from jackfield.stack.selection.resolution import Resolution, resolve
-from tests.unit.stack.catalogues import catalogue, names, reason, refused, resolved, row
+from tests.unit.stack.catalogues import CPU, catalogue, facts, names, reason, refused, resolved, row
 from tests.unit.stack.distributions import Site, plugin_row
 
 LOUD: dict[str, Any] = {"distribution": "acme", "priority": 1000}
@@ -145,3 +147,28 @@ def test_a_conflict_over_one_of_ours_is_decided_for_automatic_selection_too(live
     facts = gather_model_facts(args, None, discover(), isolate=False)
     stack = resolve(args, describe_device("cpu"), facts, discover()).stack
     assert [p.distribution for p in stack.of("schedule_policy")] == ["jackfield-scheduler-policies"]
+
+
+def test_a_probe_of_a_stranger_runs_only_if_it_may_serve() -> None:
+    """Neither for the reason why it does not, nor because another plugin was named."""
+    rows = catalogue(
+        row("attention", "loud", probe="acme.probe:check", **LOUD),
+        row("attention", "far", probe="acme.probe:check", devices=("cuda",), **LOUD),
+        row("ops", "loud", probe="acme.probe:check", **LOUD),
+    )
+
+    def asked(**args: Any) -> set[str]:
+        found = set[str]()
+
+        def prober(plugin: PluginRow, need: Need, device: DeviceDescription) -> list[str]:
+            if plugin.distribution == "acme":
+                found.add(f"{plugin.kind}.{plugin.name}")
+            return []
+
+        resolve(ServerArgs(**args), CPU, facts(), rows, prober=prober)
+        return found
+
+    assert asked() == asked(attention_backend="torch", ops="torch") == set()
+    assert asked(decode_attention_backend="loud") == {"attention.loud"}
+    assert asked(ops="loud") == {"ops.loud"}
+    assert asked(plugin_allow=("acme",)) == {"attention.loud", "attention.far", "ops.loud"}

@@ -56,6 +56,11 @@ def probe_in_child(row: PluginRow, need: Need, device: DeviceDescription) -> lis
     return problems
 
 
+def asking_only(prober: Prober, allowed: Callable[[PluginRow], bool]) -> Prober:
+    """Of other rows nothing is asked: a stranger's code does not run for the sake of a reason."""
+    return lambda row, need, device: prober(row, need, device) if allowed(row) else []
+
+
 def with_the_probes(
     problems: list[str], prober: Prober, row: PluginRow, need: Need, device: DeviceDescription
 ) -> list[str]:

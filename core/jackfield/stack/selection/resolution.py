@@ -49,7 +49,7 @@ from jackfield.stack.selection.layouts import agree
 from jackfield.stack.selection.memory import refuse_unheeded
 from jackfield.stack.selection.models import select_loader, select_model, select_worker
 from jackfield.stack.selection.parsers import WORDS, ParserSelection
-from jackfield.stack.selection.probes import Prober, no_probe, probe_here, with_the_probes
+from jackfield.stack.selection.probes import Prober, asking_only, no_probe, probe_here, with_the_probes
 from jackfield.stack.selection.quantization import QuantizationChoice
 from jackfield.stack.selection.routes import with_own_routes
 from jackfield.stack.selection.worker_thread import worker_thread
@@ -97,8 +97,9 @@ class _Resolver:
         access = Access(args.plugin_allow, args.plugin_deny)
         self.catalogue = access.settled(catalogue)
         self.provenance = provenance
-        self.prober = no_probe if model is None else prober
-        self.refused_prober = prober  # what a machine lacks does not hang on the model
+        asked = asking_only(prober, lambda row: access.trusts(row) or self._is_named(row))
+        self.prober = no_probe if model is None else asked
+        self.refused_prober = asked  # what a machine lacks does not hang on the model
         self.selector = Selector(self.catalogue, access, provenance)
         self.completion = Completion(args)
         self.plugins: list[SelectedPlugin] = []
@@ -382,6 +383,10 @@ class _Resolver:
 
     def _hardware_problems(self, row: PluginRow) -> list[str]:
         return device_problems(row, self.device.type, self.device.reason) + dtype_problems(row, self.dtype)
+
+    def _is_named(self, row: PluginRow) -> bool:
+        parts = KINDS[row.kind].parts or (None,)
+        return row.name in {self.args.plugin_for(row.kind, part) for part in parts}
 
     def _need(self) -> Need:
         shape = None if self.model is None else self.model.shape
