@@ -21,6 +21,7 @@ from jackfield.hookspecs import (
     GraphShape,
     KVTensors,
 )
+from jackfield.model_executor.dtypes import torch_dtype
 from jackfield_attention_triton import launch
 from jackfield_attention_triton.kernels.attend import attend_kernel
 from jackfield_attention_triton.layers import LayerKind, block_of, kind_of
@@ -41,7 +42,7 @@ class TritonAttention(AttentionBackend):
                 "Triton's interpreter: jackfield conformance attention.triton --device cpu-interpreted"
             )
         capability, processors = _device_facts(device)
-        itemsize = torch.empty((), dtype=getattr(torch, context.dtype)).element_size()
+        itemsize = max(torch_dtype(name).itemsize for name in (context.dtype, context.kv_dtype or context.dtype))
         self._kinds = {layer.id: kind_of(layer) for layer in context.layers}
         tunings: dict[LayerKind, Tuning] = {
             kind: tuning_for(

@@ -72,12 +72,13 @@ def attend(
     shape, splits = launch.shape, launch.splits
     chunks = triton.cdiv(kind.share, shape.tile_heads)
     bits = "" if native_fp8 else _FP8.get(keys.dtype, "")
+    among = plan.among if shape.tree else None  # for rows of one new token it says nothing, and is one more kernel
     attend_kernel[(launch.num_tiles * kind.num_kv_heads * chunks, 1 if splits is None else splits.cut.count)](
         *(q, movable(keys) if bits else keys, movable(values) if bits else values, out),
         *((None, None) if splits is None else (splits.parts, splits.marks)),
         *(table, plan.rows, plan.q_starts, plan.kv_lens, launch.tiles, None if splits is None else splits.length),
-        *(plan.among, layer.scale, q.stride(0), keys.stride(0), values.stride(0), table.stride(0)),
-        *(0 if plan.among is None else plan.among.stride(0), 1 if splits is None else splits.cut.count),
+        *(among, layer.scale, q.stride(0), keys.stride(0), values.stride(0), table.stride(0)),
+        *(0 if among is None else among.stride(0), 1 if splits is None else splits.cut.count),
         SHARE=kind.share,
         KV_HEADS=kind.num_kv_heads,
         HEAD_SIZE=kind.head_size,

@@ -52,13 +52,14 @@ class LaunchShape:
 def batch_launches(
     kind: LayerKind, tuning: Tuning, q_lens: NDArray[np.int32], kv_lens: NDArray[np.int32], *, tree: bool
 ) -> list[LaunchShape]:
-    """The launches of one batch: rows of one new token, and longer ones. kv_lens may be upper bounds."""
+    """The launches of one batch: rows of one new token, and longer ones; those without any have nothing to launch. kv_lens may
+    be upper bounds."""
     found = []
     single = decode_tiles(q_lens)
     if single.items.size:
         seen = spans(single, q_lens, kv_lens, 1, kind, True)
         found.append(_decode(kind, tuning, single, int(seen.sum()), int(seen.max())))
-    if single.items.size < q_lens.size:
+    if (q_lens > 1).any():
         found.append(_extend(kind, tuning, q_lens, kv_lens, tree))
     return found
 
@@ -70,7 +71,7 @@ def graph_launch(kind: LayerKind, tuning: Tuning, rows: int, max_kv: int) -> Lau
 
 
 def _decode(kind: LayerKind, tuning: Tuning, tiles: HostTiles, total: int, longest: int) -> LaunchShape:
-    lines = min(block_of(kind.share), max(tuning.decode.lines, 64))
+    lines = min(block_of(kind.share), tuning.most_lines)
     tile_heads = min(kind.share, lines)
     return LaunchShape(
         tiles=tiles,

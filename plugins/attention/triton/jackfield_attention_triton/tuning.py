@@ -32,6 +32,7 @@ class Tuning:
     programs     that a launch should have at least, if its keys must be cut for it
     least_keys   of a split: shorter ones cost more than they bring
     max_splits   of one tile
+    most_lines   of a tile of rows with one new token: query heads beyond it are another tile's
     """
 
     decode: Blocks
@@ -39,6 +40,7 @@ class Tuning:
     programs: int
     least_keys: int
     max_splits: int
+    most_lines: int = 64
 
 
 _LARGE, _MIDDLE, _SMALL, _INTERPRETER = "228 KiB", "164 KiB", "100 KiB", "interpreter"
@@ -57,10 +59,11 @@ _TABLE: dict[tuple[str, int], tuple[Blocks, Blocks]] = {
     (_SMALL, 128): (Blocks(lines=16, keys=32, warps=4, stages=2), Blocks(lines=64, keys=32, warps=4, stages=2)),
     (_SMALL, 256): (Blocks(lines=16, keys=16, warps=4, stages=2), Blocks(lines=32, keys=32, warps=4, stages=2)),
     (_SMALL, 512): (Blocks(lines=16, keys=16, warps=4, stages=1), Blocks(lines=16, keys=16, warps=4, stages=2)),
+    (_SMALL, 1024): (Blocks(lines=16, keys=16, warps=4, stages=1), Blocks(lines=16, keys=16, warps=4, stages=1)),
     # Few and large steps, for each costs as much as any other; still several blocks and splits in the suite's cases.
     (_INTERPRETER, 512): (Blocks(lines=16, keys=32, warps=1, stages=1), Blocks(lines=64, keys=64, warps=1, stages=1)),
 }
-_HEADS = (64, 128, 256, 512)
+_QUERIES = {_LARGE: 128 << 10, _MIDDLE: 64 << 10, _SMALL: 32 << 10}  # bytes that one tile may hold of them
 _WAVES = 8  # programs of a decode step for each multiprocessor: four waves of two, so that the last, partial one weighs little
 
 
@@ -68,14 +71,23 @@ def tuning_for(
     capability: tuple[int, int] | None, processors: int, head_block: int, itemsize: int, max_splits: int
 ) -> Tuning:
     """capability: of the GPU, None for the interpreter; processors: its multiprocessors; head_block: the larger of a layer's
-    two padded head sizes; itemsize: bytes of an element of the queries."""
+    two padded head sizes; itemsize: bytes of an element of the queries or of the keys, whichever is the larger."""
     if capability is None:
         decode, extend = _TABLE[_INTERPRETER, 512]
         return Tuning(decode=decode, extend=extend, programs=16, least_keys=64, max_splits=max_splits)
+    memory = _memory(capability)
     # Elements of four bytes take the room of a head twice as large.
-    wanted = min(head_block * max(1, itemsize // 2), _HEADS[-1])
-    decode, extend = _TABLE[_memory(capability), next(size for size in _HEADS if size >= wanted)]
-    return Tuning(decode=decode, extend=extend, programs=_WAVES * processors, least_keys=128, max_splits=max_splits)
+    wanted = head_block * max(1, itemsize // 2)
+    sizes = sorted(size for where, size in _TABLE if where == memory)
+    decode, extend = _TABLE[memory, next((size for size in sizes if size >= wanted), sizes[-1])]
+    return Tuning(
+        decode=decode,
+        extend=extend,
+        programs=_WAVES * processors,
+        least_keys=128,
+        max_splits=max_splits,
+        most_lines=max(decode.lines, min(64, _QUERIES[memory] // (head_block * itemsize))),
+    )
 
 
 def _memory(capability: tuple[int, int]) -> str:

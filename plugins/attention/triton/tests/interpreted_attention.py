@@ -64,6 +64,7 @@ def made(prepared: PreparedCase, **options: Any) -> TritonAttention:
         {"window": 20, "soft_cap": 2.0, "variety": True},
         {"causal": False, "window": 30},
         {"tree": "random", "window": 50, "lengths": ((40, 1), (41, 7), (0, 9))},
+        {"lengths": ((9, 0), (40, 1), (7, 5), (0, 0))},
     ],
     ids=lambda changes: " ".join(changes),
 )

@@ -30,7 +30,9 @@ def reach(shape: LaunchShape, seen: np.ndarray) -> int:
 
 
 @given(
-    lengths=st.lists(st.tuples(st.integers(0, 3000), st.sampled_from([1, 1, 1, 2, 9, 600])), min_size=1, max_size=40),
+    lengths=st.lists(
+        st.tuples(st.integers(0, 3000), st.sampled_from([1, 1, 1, 0, 2, 9, 600])), min_size=1, max_size=40
+    ),
     heads=st.sampled_from([(32, 8), (8, 8), (9, 3), (260, 1), (1, 1)]),
     window=st.sampled_from([0, 1, 100]),
     causal=st.booleans(),
@@ -105,6 +107,19 @@ def test_a_graph_has_splits_for_all_lengths_that_may_come(rows: int, window: int
             assert reach(shape, seen) >= seen.max()
     assert shape.tiles.every
     assert (shape.cut is None) == (window == 128)
+
+
+def test_rows_without_new_tokens_need_no_launch() -> None:
+    assert batch_launches(kind(), GPU, np.zeros(2, np.int32), np.array([0, 9], np.int32), tree=False) == []
+
+
+@pytest.mark.parametrize(("capability", "itemsize", "lines"), [((9, 0), 2, 64), ((8, 0), 4, 32), ((8, 9), 4, 16)])
+def test_many_query_heads_of_a_kv_head_are_cut_to_what_a_program_holds(
+    capability: tuple[int, int], itemsize: int, lines: int
+) -> None:
+    layers = LayerKind(num_heads=60, num_kv_heads=1, head_size=512, v_head_size=512, window=0, causal=True)
+    shape = graph_launch(layers, tuning_for(capability, 132, 512, itemsize, 64), 8, max_kv=100)
+    assert (shape.blocks.lines, shape.tile_heads) == (lines, min(lines, 60))
 
 
 def test_no_splits_where_the_option_says_so() -> None:

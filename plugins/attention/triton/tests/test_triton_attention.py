@@ -23,7 +23,16 @@ HERE = Path(__file__).parent
 def test_the_kernels_in_the_interpreter() -> None:
     """The variable is read when the kernels' modules are imported, so this takes a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / "interpreted_attention.py")],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            *map(str, HERE.glob("interpreted_*.py")),
+        ],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=HERE,
         capture_output=True,
@@ -31,6 +40,7 @@ def test_the_kernels_in_the_interpreter() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
 
 
 def test_on_a_cpu_it_says_what_it_is_for() -> None:

@@ -86,7 +86,7 @@ def _accumulate(
     return weighed, total, highest
 
 
-@triton.jit(do_not_specialize=["splits"])
+@triton.jit(do_not_specialize=["among_stride", "splits"])
 def attend_kernel(
     q,
     keys,

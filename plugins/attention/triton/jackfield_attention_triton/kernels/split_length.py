@@ -8,7 +8,7 @@ import triton.language as tl
 from jackfield_attention_triton.kernels.tiles import tile_of
 
 
-@triton.jit(do_not_specialize=["num_tiles", "splits"])
+@triton.jit(do_not_specialize=["num_tiles", "splits", "budget", "least"])
 def split_length_kernel(
     found,
     q_starts,

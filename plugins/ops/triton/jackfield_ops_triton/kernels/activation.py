@@ -50,6 +50,10 @@ def gated(activation: str, gate_up: torch.Tensor) -> torch.Tensor:
     out = gate_up.new_empty((rows, inner))
     block = min(_BLOCK, triton.next_power_of_2(inner))
     _gated[(rows, triton.cdiv(inner, block))](
-        gate_up, out, gate_up.stride(0), inner, ACTIVATION=_NUMBERS[activation], BLOCK=block, num_warps=4
+        *(gate_up, out, gate_up.stride(0), inner),
+        ACTIVATION=_NUMBERS[activation],
+        BLOCK=block,
+        num_warps=4,
+        enable_fp_fusion=True,
     )
     return out

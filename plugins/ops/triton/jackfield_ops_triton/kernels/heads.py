@@ -229,6 +229,7 @@ def heads(
         MOST=_most(k.dtype, qkv.dtype),
         BLOCK=_HEADS,
         num_warps=2,
+        enable_fp_fusion=True,
     )
     return q, k.squeeze(1) if pages is None else None
 

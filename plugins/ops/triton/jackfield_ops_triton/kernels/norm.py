@@ -100,6 +100,7 @@ def norm(
         BLOCK=block,
         ADDS=residual is not None,
         num_warps=min(16, max(1, block // 256)),
+        enable_fp_fusion=True,
     )
     return normed.view(x.shape), x if residual is None else total.view(x.shape)
 

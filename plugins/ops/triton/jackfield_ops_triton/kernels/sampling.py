@@ -54,6 +54,7 @@ def sample(logits: torch.Tensor, rows: SamplingRows, *, room: int = ROOM, tile: 
         FLAT=min(tile, most, _FLAT),
         GREEDY=rows.greedy,
         num_warps=16,
+        enable_fp_fusion=False,  # a weight has the same bits in both kernels
     )
     if not rows.greedy:
         race[(n,)](
@@ -78,5 +79,6 @@ def sample(logits: torch.Tensor, rows: SamplingRows, *, room: int = ROOM, tile: 
             LIST_TILE=min(room, _LIST_TILE),
             LIST_WAYS=_LIST_WAYS,
             num_warps=16,
+            enable_fp_fusion=False,
         )
     return tokens
