@@ -44,6 +44,15 @@ def test_many_requests_with_a_shared_prefix(capsys: pytest.CaptureFixture[str]) 
     assert found["args"]["random_seed"] == 7
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+def test_what_was_measured_is_told_where_it_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--prompt-tokens", "12", "--new-tokens", "4", "--repeat", "1", *RUN, "--json", "/dev/full"]
+    assert main(["bench", "offline", *words]) == 2
+    shown = capsys.readouterr()
+    assert "bench: /dev/full cannot be written: No space left on device" in shown.err
+    assert "decode_tokens_per_s" in shown.out
+
+
 def test_one_request_and_options_of_a_plugin(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "told.json"
     words = ["--prompt-tokens", "12", "--new-tokens", "4", "--repeat", "1", "--worker.simulated.decode-us-per-row", "1"]

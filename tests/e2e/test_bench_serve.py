@@ -270,6 +270,15 @@ def test_refusals(capsys: pytest.CaptureFixture[str], words: list[str], text: st
     assert text in refusal(capsys, *words)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+def test_what_was_measured_is_told_where_it_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with Endpoint(None, lambda number, body: answered([0.0] * 4), {}) as server:
+        assert main(["bench", "serve", "--base-url", server.url, *ONE_ROUND, "--json", "/dev/full"]) == 2
+    shown = capsys.readouterr()
+    assert "bench: /dev/full cannot be written: No space left on device" in shown.err
+    assert "4/4" in shown.out
+
+
 def test_no_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

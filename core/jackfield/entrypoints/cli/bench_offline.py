@@ -63,10 +63,10 @@ def run(namespace: argparse.Namespace) -> int:
         args = args.model_copy(update={"throughput_log_interval": 0})
     measure = _starts if work.figure == START else _rounds
     told = measure(namespace, work, args, provenance)
+    if namespace.json != STDIO:
+        show(told)  # first: what was measured is told even where the disk has become full
     if namespace.json is not None:
         write(told, namespace.json)
-    if namespace.json != STDIO:
-        show(told)
     return 0
 
 

@@ -77,12 +77,12 @@ def run(namespace: argparse.Namespace) -> int:
     # What a run's flags say is checked by the server; here only the key is needed.
     args, _ = parse_server_args(namespace, os.environ)
     told = _measured(namespace, loads, args.api_key, _given(namespace))
-    if namespace.json is not None:
-        write(told, namespace.json)
     if namespace.json != STDIO:
         from jackfield.entrypoints.cli.bench_serve_table import show
 
-        show(told)
+        show(told)  # first: what was measured is told even where the disk has become full
+    if namespace.json is not None:
+        write(told, namespace.json)
     if namespace.plot is not None:
         from jackfield.entrypoints.bench.plot import plot
 
