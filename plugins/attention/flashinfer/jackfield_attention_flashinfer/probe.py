@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from shutil import which
 
 from jackfield.hookspecs import DeviceDescription, Need, Problem
 from jackfield_attention_flashinfer.compiler import compiler_problems
@@ -39,26 +35,6 @@ def check(need: Need, device: DeviceDescription) -> list[Problem]:
                 f"{', '.join(map(str, HEAD_SIZES))}"
             )
         )
-    return problems + (_lacking_to_compile() if device.type == "cuda" else [])
-
-
-TOOLKIT = Path("/usr/local/cuda")
-"""Where FlashInfer looks for nvcc last, behind CUDA_HOME, CUDA_PATH and PATH."""
-
-
-def _lacking_to_compile() -> list[Problem]:
-    """FlashInfer compiles each kernel before its first use, and asks for its tools again at every start: unless the package
-    flashinfer-jit-cache has brought the kernels."""
-    if importlib.util.find_spec("flashinfer_jit_cache") is not None:
-        return []
-    problems = []
-    if not (os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or which("nvcc") or TOOLKIT.exists()):
-        text = f"there is no CUDA toolkit to compile its kernels with (CUDA_HOME, nvcc on PATH, {TOOLKIT})"
-        problems.append(Problem(text=text, hint="install NVIDIA's, or the package flashinfer-jit-cache"))
-    if importlib.util.find_spec("flashinfer") is not None and which("ninja") is None:
-        scripts = Path(sys.executable).parent
-        hint = f'export PATH="{scripts}:$PATH"' if which("ninja", path=str(scripts)) else "pip install ninja"
-        problems.append(Problem(text="ninja, which compiles its kernels, is not on PATH", hint=hint))
     return problems
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from jackfield.hookspecs import Problem
@@ -28,11 +29,12 @@ def compiler_problems() -> list[Problem]:
                 hint="install a CUDA toolkit and name it in CUDA_HOME, or install flashinfer-jit-cache",
             )
         )
+    scripts = str(Path(sys.executable).parent)
     if importlib.util.find_spec("flashinfer") is not None and shutil.which("ninja") is None:
         problems.append(
             Problem(
                 text="the program ninja, with which FlashInfer builds its kernels, is not on PATH",
-                hint="activate the environment that it is installed in, or install ninja",
+                hint=f'export PATH="{scripts}:$PATH"' if shutil.which("ninja", path=scripts) else "pip install ninja",
             )
         )
     return problems

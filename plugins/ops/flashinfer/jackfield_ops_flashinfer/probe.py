@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from shutil import which
 
 from jackfield.hookspecs import DeviceDescription, Problem
 from jackfield_ops_flashinfer.compiler import compiler_problems
@@ -31,26 +27,6 @@ def check(device: DeviceDescription) -> list[Problem]:
     if device.capability is not None and device.capability < LEAST_CAPABILITY:
         here, least = ("{}.{}".format(*pair) for pair in (device.capability, LEAST_CAPABILITY))
         problems.append(Problem(text=f"{device.name} has compute capability {here}; FlashInfer's kernels need {least}"))
-    return problems + (_lacking_to_compile() if device.type == "cuda" else [])
-
-
-TOOLKIT = Path("/usr/local/cuda")
-"""Where FlashInfer looks for nvcc last, behind CUDA_HOME, CUDA_PATH and PATH."""
-
-
-def _lacking_to_compile() -> list[Problem]:
-    """FlashInfer compiles each kernel before its first use, and asks for its tools again at every start: unless the package
-    flashinfer-jit-cache has brought the kernels."""
-    if importlib.util.find_spec("flashinfer_jit_cache") is not None:
-        return []
-    problems = []
-    if not (os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or which("nvcc") or TOOLKIT.exists()):
-        text = f"there is no CUDA toolkit to compile its kernels with (CUDA_HOME, nvcc on PATH, {TOOLKIT})"
-        problems.append(Problem(text=text, hint="install NVIDIA's, or the package flashinfer-jit-cache"))
-    if importlib.util.find_spec("flashinfer") is not None and which("ninja") is None:
-        scripts = Path(sys.executable).parent
-        hint = f'export PATH="{scripts}:$PATH"' if which("ninja", path=str(scripts)) else "pip install ninja"
-        problems.append(Problem(text="ninja, which compiles its kernels, is not on PATH", hint=hint))
     return problems
 
 
