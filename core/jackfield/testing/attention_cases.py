@@ -113,9 +113,12 @@ def assert_same_kv(found: Mapping[str, KVTensors], expected: Mapping[str, KVTens
             for layer, ours, theirs in zip(kv.group.layers, found[name].tensors[role], kv.tensors[role], strict=True):
                 same = ours.view(torch.uint8)[1:] == theirs.view(torch.uint8)[1:]  # as bytes: NaN equals NaN
                 if not bool(same.all()):
-                    page = 1 + int((~same).flatten(1).any(dim=1).nonzero()[0])
+                    page, *place = (~same).nonzero()[0].tolist()
+                    place[-1] //= ours.element_size()
+                    is_there, belongs = (float(each[1:][page, *place]) for each in (ours, theirs))
                     raise AssertionError(
-                        f"the {role} of layer {layer} (group {name!r}) is not what `attend` should leave in page {page}: "
+                        f"the {role} of layer {layer} (group {name!r}) is not what `attend` should leave in page {page + 1}: "
+                        f"{is_there:g} stands where {belongs:g} belongs (at {place} of the page, as {kv.layout.name} has it); "
                         "the new tokens' KV belongs at out_slots, and nothing else changes but the dummy page 0"
                     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jackfield.hookspecs import KINDS
+from jackfield.stack.discovery.claims import KNOWN
 from tests.unit.authoring.packages import TORCH_FREE, WITH_TORCH, Installed, write_all
 
 # Their own tests, the conformance suites among them, in one process for many packages: half of the time is imports.
@@ -59,6 +60,13 @@ def test_a_package_is_whole(installed: Installed, kind: str) -> None:
     assert row["contract"] == {kind: KINDS[kind].contract_version}
     workflow = texts[".github/workflows/ci.yml"]
     assert all(step in workflow for step in ("ruff check", "mypy", "pytest", "build --wheel", "jackfield conformance"))
+
+
+def test_an_attention_package_names_every_feature_that_it_could_have(installed: Installed) -> None:
+    new = installed.new["attention"]
+    (manifest,) = new.directory.glob("*/plugin.toml")
+    comment = manifest.read_text()
+    assert [name for name in KNOWN["attention"] if f'"{name}"' not in comment and f'"{name}:' not in comment] == []
 
 
 @pytest.mark.goal_row(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jackfield.hookspecs import CORE_LAYOUTS, NHD_PAGED, AttentionLayer, AttentionPlan, KVLayout
-from jackfield.testing.attention_cases import AttentionCase, check, prepare
+from jackfield.hookspecs import CORE_LAYOUTS, NHD_PAGED, AttentionLayer, AttentionPlan, KVLayout, KVTensors
+from jackfield.testing.attention_cases import AttentionCase, assert_same_kv, check, prepare
 from jackfield.testing.reference import reference_attention, write_slots
 from jackfield_attention_torch.backend import TorchAttention
 
@@ -50,6 +52,24 @@ class Broken(TorchAttention):
 
     def spoil(self, plan: Any) -> None:
         raise NotImplementedError
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e5m2, torch.float32])
+def test_kv_that_differs_is_told_with_its_place_and_both_values(dtype: torch.dtype) -> None:
+    """A value that was not saturated stands in the right place: whoever reads "page 3" alone looks for a wrong slot."""
+    prepared = prepare(CASE)
+    pools = {name: replace(kv, tensors=cast(kv, dtype)) for name, kv in prepared.pools.items()}
+    wanted = {name: replace(kv, tensors=cast(kv, dtype)) for name, kv in pools.items()}
+    assert_same_kv(pools, wanted)
+    pools["full"].tensors["v"][0][3, 1, 0, 5], wanted["full"].tensors["v"][0][3, 1, 0, 5] = math.inf, 7.0
+    pools["full"].tensors["v"][0][0].zero_()  # the dummy page
+    text = r"the v of layer 0 \(group 'full'\).*in page 3: inf stands where 7 belongs \(at \[1, 0, 5\] of the page"
+    with pytest.raises(AssertionError, match=text):
+        assert_same_kv(pools, wanted)
+
+
+def cast(kv: KVTensors, dtype: torch.dtype) -> dict[str, tuple[torch.Tensor, ...]]:
+    return {role: tuple(one.to(dtype, copy=True) for one in ones) for role, ones in kv.tensors.items()}
 
 
 class LeavesARowOut(Broken):
