@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jackfield.entrypoints.bench import client
+from jackfield.entrypoints.bench import client, serving
 from jackfield.entrypoints.cli import main
 from tests.e2e.scripted_endpoint import DONE, Answer, Clock, Endpoint, answered, chunk
 
@@ -268,6 +268,23 @@ def test_a_dataset_more_fields_and_a_key(capsys: pytest.CaptureFixture[str], tmp
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:
     assert text in refusal(capsys, *words)
+
+
+def test_the_clients_share_of_a_core_is_that_of_sending(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making a client, which takes longer than a round that fails at once, is not in it."""
+    spent, made = [0.0], client.new_http
+
+    def dear(*words: Any) -> Any:
+        spent[0] += 100.0
+        return made(*words)
+
+    monkeypatch.setattr(serving, "new_http", dear)
+    monkeypatch.setattr(serving, "time", SimpleNamespace(process_time=lambda: spent[0]))
+    with Endpoint(None, lambda number, body: answered([0.0] * 4), {}) as server:
+        assert only(told(capsys, "--base-url", server.url, *ONE_ROUND))["client_cpu_share"] == 0
+    assert spent[0] == 200.0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")

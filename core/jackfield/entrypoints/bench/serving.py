@@ -16,7 +16,7 @@ from jackfield.entrypoints.bench.asks import Ask
 from jackfield.entrypoints.bench.client import Call, closed_loop, new_http, open_loop
 from jackfield.entrypoints.bench.load_figures import Limits, figures, results
 from jackfield.entrypoints.bench.loads import Load
-from jackfield.entrypoints.bench.streams import Answer, read
+from jackfield.entrypoints.bench.streams import Answer, Heard, read
 from jackfield.entrypoints.bench.usage import Usage
 
 WARM_UP = 99
@@ -92,16 +92,19 @@ def _send(target: Target, load: Load, asks: Sequence[Ask], seed: str, what: str,
     ]
     tell(what, 0, len(calls))
 
-    async def send() -> Any:
+    async def send() -> tuple[list[Heard], dict[str, float | None], float]:
         async with new_http(target.base_url, target.headers, target.timeout) as http:
             ended = lambda done: tell(what, done, len(calls))  # noqa: E731
+            # Here, because making a client takes longer than a round that fails at once.
+            before, own = Usage.now(), time.process_time()
             if due is None:
-                return await closed_loop(http, target.api.path, calls, int(load.value), ended)
-            return await open_loop(http, target.api.path, calls, ended)
+                heard = await closed_loop(http, target.api.path, calls, int(load.value), ended)
+            else:
+                heard = await open_loop(http, target.api.path, calls, ended)
+            client = time.process_time() - own
+            return heard, Usage.now().since(before), client
 
-    before, own = Usage.now(), time.process_time()
-    heard = asyncio.run(send())
-    client, used = time.process_time() - own, Usage.now().since(before)
+    heard, used, client = asyncio.run(send())
     return [read(one, target.api) for one in heard], used, client
 
 
