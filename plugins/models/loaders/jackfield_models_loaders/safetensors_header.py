@@ -104,7 +104,8 @@ class SafetensorsFile:
             at += tensor.nbytes
             self.tensors[tensor.name] = tensor
         if at > size:
-            self._damaged(f"should have {at} bytes but has {size}")
+            cut = next(tensor.name for tensor in found if tensor.start + tensor.nbytes > size)
+            self._damaged(f"ends within tensor {cut!r}: it should have {at} bytes but has {size}")
         if at < size:
             self._damaged(f"has {size - at} bytes that belong to no tensor")
 
