@@ -44,7 +44,7 @@ def test_a_process_that_cannot_be_run_leaves_the_others_theirs(
     out = tmp_path / "results.json"
     seen = list[list[str]]()
 
-    def started(self: Any, group: Sequence[Section], environment: Any) -> list[dict[str, Any]]:
+    def started(self: Any, group: Sequence[Section], _: Any) -> list[dict[str, Any]]:
         seen.append([section["title"] for section in json.loads(out.read_text())["sections"]])
         if group[0].title == "b":
             raise OSError("no memory for it")
