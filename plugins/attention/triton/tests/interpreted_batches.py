@@ -86,7 +86,7 @@ def apart(prepared: PreparedCase) -> PreparedCase:
         nothing = torch.full((len(parts[0]), 7), math.nan, dtype=parts[0].dtype)
         widths = [one[0].numel() for one in parts]
         product = torch.cat([*(one.flatten(1) for one in parts), nothing], dim=1).split_with_sizes([*widths, 7], dim=1)
-        q, k, v = (part.unflatten(1, one.shape[1:]) for part, one in zip(product, parts, strict=False))
+        q, k, v = (part.view(one.shape) for part, one in zip(product, parts, strict=False))
         inputs[layer] = (q, k, v)
     return replace(prepared, inputs=inputs)
 
