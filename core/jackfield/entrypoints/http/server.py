@@ -190,12 +190,14 @@ class Server:
             self._interrupted = True
             self._stop.set()
             return
-        count = self.service.open_calls
-        log.warning(
-            "shutting down: %d open requests have %d s to finish; a second signal ends them",
-            count,
-            self._args.drain_timeout,
-        )
+        if count := self.service.open_calls:
+            log.warning(
+                "shutting down: %d open requests have %d s to finish; a second signal ends them",
+                count,
+                self._args.drain_timeout,
+            )
+        else:
+            log.info("shutting down")
         self.service.status.drain()
         self._stop.set()
 
