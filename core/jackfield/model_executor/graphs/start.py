@@ -36,7 +36,8 @@ def start_graphs(
     off = why_none(context, stack, records=table.device.records, sizes=sizes)
     graphs = DecodeGraphs(off, sizes)
     if off:
-        logger.info("decode steps are not recorded: %s", off)
+        # Nobody expects it of a device that cannot.
+        logger.log(logging.INFO if table.device.records else logging.DEBUG, "decode steps are not recorded: %s", off)
         return graphs
     began, before = time.monotonic(), table.device.memory().free
     graphs.record(runner, table, tables, newest, max_kv=context.max_context)
