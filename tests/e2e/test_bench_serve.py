@@ -287,7 +287,6 @@ def test_the_clients_share_of_a_core_is_that_of_sending(
     assert spent[0] == 200.0
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
 def test_what_was_measured_is_told_where_it_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     with Endpoint(None, lambda number, body: answered([0.0] * 4), {}) as server:
         assert main(["bench", "serve", "--base-url", server.url, *ONE_ROUND, "--json", "/dev/full"]) == 2

@@ -39,6 +39,16 @@ def describe_device(name: str) -> DeviceDescription:
     return _cpu(f"no CUDA device: {why_not}")
 
 
+def why_absent(name: str) -> str:
+    """Why this machine has no such device; "" if it has."""
+    if name not in DEVICE_NAMES:
+        return f"{name!r} is no device"
+    if name != "cuda":
+        return ""
+    cuda, why_not = usable_cuda_device()
+    return why_not if cuda is None else ""
+
+
 def usable_cuda_device() -> tuple[CudaDevice | None, str]:
     """The device that a run on "cuda" would use; or None and the reason why there is none for it."""
     cuda, why_not = first_cuda_device()

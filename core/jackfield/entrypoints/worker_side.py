@@ -27,6 +27,7 @@ from jackfield.hookspecs import (
     VirtualClock,
     WorkerStack,
 )
+from jackfield.hookspecs.common import GRAPH
 from jackfield.managers.fields.worker_features import LOGITS_PROCESSORS
 from jackfield.managers.scheduler.threaded_worker import ThreadedWorker
 from jackfield.observability.clock import Clock, ManualClock
@@ -38,8 +39,6 @@ from jackfield.stack.runtime.faults import FaultLedger
 from jackfield.stack.runtime.metering import Meter
 from jackfield.stack.selection.memory import memory_fields
 
-GRAPH = "graph"
-"""Feature of a worker: it records decode steps and replays them."""
 WINDOW = "window"
 """Feature of a cache: it keeps the KV of window layers apart."""
 

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+GRAPH = "graph"
+"""Feature of a worker that records decode steps, and of attention and operators whose device work may be recorded."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PluginContext:

@@ -7,11 +7,9 @@ import logging
 from collections import Counter
 
 from jackfield.hookspecs import WorkerContext, WorkerStack
+from jackfield.hookspecs.common import GRAPH
 
 logger = logging.getLogger(__name__)
-
-GRAPH = "graph"
-"""The feature of attention and of operators whose device work may be recorded."""
 
 
 class Reason(enum.Enum):

@@ -11,12 +11,10 @@ from jackfield.config.device import DeviceDescription
 from jackfield.config.errors import ConfigurationError
 from jackfield.config.server_args import ServerArgs
 from jackfield.hookspecs import Pooling
+from jackfield.hookspecs.common import GRAPH
 from jackfield.stack.discovery.catalogue import PluginRow
 from jackfield.stack.selection.checks import manifest_of
 from jackfield.stack.selection.choice import described
-
-GRAPH = "graph"
-"""The feature of whoever takes part in a recorded step."""
 
 _FIELDS = ("cuda_graph_bs", "cuda_graph_max_bs")
 

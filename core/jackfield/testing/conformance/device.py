@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from jackfield.config.device import describe_device
-from jackfield.config.errors import ConfigurationError, either
+from jackfield.config.device import describe_device, why_absent
+from jackfield.config.errors import either
 from jackfield.hookspecs import Need
 from jackfield.stack.discovery.catalogue import PluginRow
 from jackfield.stack.discovery.claims import claimed
@@ -33,13 +33,10 @@ def usable(row: PluginRow, device: str, dtype: str, *, deterministic: bool = Fal
     return not probe_here(row, Need(device=device, dtype=dtype), describe_device(device))
 
 
-def _absent(device: str) -> str | None:
-    """Why this machine lacks it; None: it is here. Without the way out for runs, which is none for a plugin of that device."""
-    try:
-        describe_device(device)
-    except ConfigurationError as error:
-        return str(error).partition(";")[0]
-    return None
+def _absent(device: str) -> str:
+    """Why a suite on it cannot run on this machine; "" if it can."""
+    why = why_absent(device)
+    return why and f"--device {device}: {why}"
 
 
 class ComputingConformance(Conformance):
@@ -63,13 +60,13 @@ class ComputingConformance(Conformance):
                 told = " ".join(f"{name}={text}" for name, text in unset.items())
                 self.cannot_run(f"set {told} before Python starts; `jackfield conformance --device {INTERPRETED}` does")
             return "cpu"
-        ways = [f"--device {name}" for name in listed or ("cpu",) if _absent(name) is None]
+        ways = [f"--device {name}" for name in listed or ("cpu",) if not _absent(name)]
         ways += [f"--device {INTERPRETED}"] if interpreter is not None else []
         way_out = f"; run with {either(ways)}" if ways else ""
         if listed and self.device not in listed:
-            absent = "" if ways else f", and none is here ({', '.join(_absent(name) or name for name in listed)})"
+            absent = "" if ways else f", and none is here ({', '.join(map(_absent, listed))})"
             self.cannot_run(f"devices are {', '.join(listed)}{absent}{way_out}")
-        if (why := _absent(self.device)) is not None:
+        if why := _absent(self.device):
             self.cannot_run(f"{why}{way_out}")
         return self.device
 
