@@ -94,9 +94,8 @@ def write_pages(
     kept = lengths - first_page * page_size
     pages = (kept + (page_size - 1)) // page_size
     ends = torch.cumsum(pages, dim=0)
-    into.indptr[
-        :1
-    ].zero_()  # not by an index: a number that is set there is copied from the host, which no graph can hold
+    # Not by an index: a number that is set there is copied from the host, which no graph can hold.
+    into.indptr[:1].zero_()
     into.indptr[1:].copy_(ends)
     into.last_page_len.copy_(kept - (pages - 1) * page_size)
 
