@@ -10,6 +10,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder
@@ -23,6 +24,8 @@ from jackfield.stack.discovery.catalogue import Catalogue, PluginRow, Status
 from jackfield.stack.discovery.manifest import MANIFEST_NAME, Manifest, read_manifest
 from jackfield.stack.discovery.versions import incompatibilities
 from jackfield.stack.names import is_plugin_name, normalise_name
+
+_INVALIDATING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,10 @@ class _Package:
 def discover(path: Sequence[str] | None = None, *, files: Sequence[Path] = ()) -> Catalogue:
     """Everything installed on `path` (default: `sys.path` with all its finders), plugins and problems alike; and what the
     one-file plugins `files` offer."""
-    # A long-lived process (a notebook) must see what was installed after its finders last looked.
-    importlib.invalidate_caches()
+    # A long-lived process (a notebook) must see what was installed after its finders last looked. Two threads at once would both
+    # delete the same finder, and one of them fail.
+    with _INVALIDATING:
+        importlib.invalidate_caches()
     rows: list[PluginRow] = []
     for info in _dist_infos(sys.path if path is None else path):
         rows.extend(_rows_of(info, path))
